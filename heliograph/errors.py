@@ -1,0 +1,163 @@
+"""Every error a user can meet, in one hierarchy.
+
+An error says what happened, where, why, and what to do about it. The four are
+kept as fields and the text is made from them, so that logs, tables and ledger
+rows can show as much as they have room for. Every error pickles: a lane's error
+travels from a Spark task to the driver. This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HeliographError(Exception):
+    """Base of all errors; never raised itself.
+
+    `code` is stable: logs, ledger rows, exit codes and runbook headings use it.
+    `retriable` tells whether the same attempt may succeed later by itself.
+    """
+
+    code: ClassVar[str] = "ERROR"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "", **details: Any) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.remedy = remedy
+        self.details = details
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.why, self.remedy, self.details)
+
+
+def _rebuild(
+    cls: type[HeliographError], what: str, where: str, why: str, remedy: str, details: dict[str, Any]
+) -> HeliographError:
+    return cls(what, where=where, why=why, remedy=remedy, **details)
+
+
+class ConfigError(HeliographError):
+    """The configuration or the command line cannot be used as it is."""
+
+    code = "CONFIG"
+
+
+class ClusterError(HeliographError):
+    """A cluster could not be used."""
+
+    code = "CLUSTER"
+
+
+class Unreachable(ClusterError):
+    """No connection, a connection that broke, or no answer in time."""
+
+    code = "UNREACHABLE"
+    retriable = True
+
+
+class ProtocolError(ClusterError):
+    """The peer's bytes are not what the Kafka protocol says: malformed, truncated, oversized."""
+
+    code = "PROTOCOL"
+    retriable = True
+
+
+class UnsupportedVersion(ClusterError):
+    """The broker lacks a request version that is needed."""
+
+    code = "UNSUPPORTED_VERSION"
+
+
+class AuthenticationFailed(ClusterError):
+    code = "AUTHENTICATION_FAILED"
+
+
+class NotAuthorized(ClusterError):
+    code = "NOT_AUTHORIZED"
+
+
+class BrokerRefused(ClusterError):
+    """The broker answered with an error code; `details["error_code"]` has the number."""
+
+    code = "BROKER_REFUSED"
+
+
+class DataError(HeliographError):
+    """Something happened to records: lost, doubled, refused or changed by others."""
+
+    code = "DATA"
+
+
+class CorruptBatch(DataError):
+    """A record batch whose checksum or structure is wrong."""
+
+    code = "CORRUPT_BATCH"
+
+
+class DataLost(DataError):
+    """The source deleted records before they were copied."""
+
+    code = "DATA_LOST"
+
+
+class TopicRecreated(DataError):
+    code = "TOPIC_RECREATED"
+
+
+class LogTruncated(DataError):
+    """The source's log ends before the position."""
+
+    code = "LOG_TRUNCATED"
+
+
+class TargetTruncated(DataError):
+    """The target has fewer records than the ledger says."""
+
+    code = "TARGET_TRUNCATED"
+
+
+class TargetTopicLost(DataError):
+    code = "TARGET_TOPIC_LOST"
+
+
+class ForeignWrites(DataError):
+    """Records of other producers stand in a target topic."""
+
+    code = "FOREIGN_WRITES"
+
+
+class SecondWriter(DataError):
+    """Our own producer id wrote what this lane did not."""
+
+    code = "SECOND_WRITER"
+
+
+class PositionUnproven(DataError):
+    """The target's tail could not be matched with the source; some records may repeat."""
+
+    code = "POSITION_UNPROVEN"
+
+
+class RecordRefused(DataError):
+    """The target refuses a record for good: its time, its null key or its size."""
+
+    code = "RECORD_REFUSED"
+
+
+class LabError(HeliographError):
+    """A lab cluster could not be started, stopped or found."""
+
+    code = "LAB"
+
+
+class InternalError(HeliographError):
+    """Our own mistake; please report it."""
+
+    code = "INTERNAL"
