@@ -1,0 +1,168 @@
+"""Replication policies: how a topic of the source is called on the target, and back.
+
+Pure functions of names, with the answers of MirrorMaker 2 (rules of Kafka 4.0 and later)
+down to the odd corners. Knows no cluster, no configuration file and no filter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from heliograph.errors import ConfigError
+
+HEARTBEATS = "heartbeats"
+DEFAULT_SEPARATOR = "."
+
+
+class ReplicationPolicy(Protocol):
+    """What MM2's interface of the same name offers, in snake_case."""
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str: ...
+
+    def topic_source(self, topic: str) -> str | None: ...
+
+    def upstream_topic(self, topic: str) -> str | None: ...
+
+    def original_topic(self, topic: str) -> str: ...
+
+    def is_heartbeats_topic(self, topic: str) -> bool: ...
+
+    def is_checkpoints_topic(self, topic: str) -> bool: ...
+
+    def is_mm2_internal_topic(self, topic: str) -> bool: ...
+
+    def is_internal_topic(self, topic: str) -> bool: ...
+
+    def offset_syncs_topic(self, alias: str) -> str: ...
+
+    def checkpoints_topic(self, alias: str) -> str: ...
+
+    def heartbeats_topic(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultPolicy:
+    """`orders` of A becomes `A.orders`; any name that contains the separator looks remote."""
+
+    separator: str = DEFAULT_SEPARATOR
+    internal_separator_enabled: bool = True
+    source_alias: str | None = None
+
+    @property
+    def internal_separator(self) -> str:
+        """KIP-949: internal topics may keep the dot under a separator of one's own."""
+        return self.separator if self.internal_separator_enabled else DEFAULT_SEPARATOR
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        return f"{source_alias}{self.separator}{topic}"
+
+    def topic_source(self, topic: str) -> str | None:
+        return _first_part(topic, self.separator)
+
+    def upstream_topic(self, topic: str) -> str | None:
+        source = _first_part(topic, self.separator)
+        return None if source is None else topic[len(source) + len(self.separator) :]
+
+    def original_topic(self, topic: str) -> str:
+        while (upstream := self.upstream_topic(topic)) is not None and upstream != topic:
+            topic = upstream
+        return topic
+
+    def is_heartbeats_topic(self, topic: str) -> bool:
+        return self.original_topic(topic) == HEARTBEATS
+
+    def is_checkpoints_topic(self, topic: str) -> bool:
+        return topic.endswith(self._checkpoints_suffix)
+
+    def is_mm2_internal_topic(self, topic: str) -> bool:
+        # KIP-1074 (4.0): a user's own "x.internal" is an ordinary topic.
+        named_by_mm2 = topic.startswith("mm2") and topic.endswith(f"{self.internal_separator}internal")
+        return named_by_mm2 or self.is_checkpoints_topic(topic)
+
+    def is_internal_topic(self, topic: str) -> bool:
+        return topic.startswith(("__", ".")) or self.is_mm2_internal_topic(topic)
+
+    def offset_syncs_topic(self, alias: str) -> str:
+        """Name by the alias of the cluster on which the topic does not live."""
+        return f"mm2-offset-syncs{self.internal_separator}{alias}{self.internal_separator}internal"
+
+    def checkpoints_topic(self, alias: str) -> str:
+        return alias + self._checkpoints_suffix
+
+    def heartbeats_topic(self) -> str:
+        return HEARTBEATS
+
+    @property
+    def _checkpoints_suffix(self) -> str:
+        return f"{self.internal_separator}checkpoints{self.internal_separator}internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityPolicy(DefaultPolicy):
+    """Names stay as they are, except whatever ends with `heartbeats`.
+
+    There is no cycle protection for data. `source_alias` None is a client that knows no flow.
+    """
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        return DefaultPolicy.format_remote_topic(self, source_alias, topic) if _like_heartbeats(topic) else topic
+
+    def topic_source(self, topic: str) -> str | None:
+        return DefaultPolicy.topic_source(self, topic) if _like_heartbeats(topic) else self.source_alias
+
+    def upstream_topic(self, topic: str) -> str | None:
+        return DefaultPolicy.upstream_topic(self, topic) if _like_heartbeats(topic) else topic
+
+
+POLICIES: dict[str, type[DefaultPolicy]] = {
+    "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": DefaultPolicy,
+    "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": IdentityPolicy,
+    "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": IdentityPolicy,
+}
+
+
+def make_policy(
+    class_name: str,
+    separator: str = DEFAULT_SEPARATOR,
+    source_alias: str | None = None,
+    *,
+    internal_separator_enabled: bool = True,
+) -> ReplicationPolicy:
+    """The policy a Java class name stands for."""
+    policy = POLICIES.get(class_name.strip())
+    if policy is None:
+        raise ConfigError(
+            f'replication policy "{class_name}" is not built in',
+            why="Java classes are not loaded",
+            remedy="use one of " + ", ".join(POLICIES),
+        )
+    return policy(separator=separator, source_alias=source_alias, internal_separator_enabled=internal_separator_enabled)
+
+
+def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
+    """Whether the topic has already been on the target, so that mirroring it would go round."""
+    while (source := policy.topic_source(topic)) is not None:
+        if source == target_alias:
+            return True
+        upstream = policy.upstream_topic(topic)
+        if upstream is None or upstream == topic:
+            return False
+        topic = upstream
+    return False
+
+
+def _first_part(topic: str, separator: str) -> str | None:
+    """The text before the first separator by the rules of Java's split, None without two parts.
+
+    Java drops empty parts at the end, so `A.` and `A..` have one part; `.b` has an empty first one.
+    An empty separator splits between all characters.
+    """
+    parts = topic.split(separator) if separator else list(topic)
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts[0] if len(parts) > 1 else None
+
+
+def _like_heartbeats(topic: str) -> bool:
+    return topic.endswith(HEARTBEATS)
