@@ -372,7 +372,7 @@ def code_of(number: int) -> Code | None:
     return _BY_NUMBER.get(number)
 
 
-def name_of(number: int) -> str:
+def error_name(number: int) -> str:
     """For messages: `NOT_LEADER_OR_FOLLOWER (6)`, or `code 999`."""
     code = _BY_NUMBER.get(number)
     return f"code {number}" if code is None else f"{code.name} ({number})"
