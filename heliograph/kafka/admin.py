@@ -1,0 +1,229 @@
+"""Administrative questions and orders to one cluster. No mirroring rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from heliograph.errors import HeliographError
+from heliograph.kafka import messages
+from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.codes import is_retriable
+from heliograph.kafka.types import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+TOPIC_RESOURCE = 2
+_TOPIC_ALREADY_EXISTS = 36
+_NO_COORDINATOR = (14, 15, 16)
+_GROUP_ID_NOT_FOUND = 69
+_RETRIES = 20
+_LEADER_ERRORS = (3, 5, 6, 8, 9, 74, 76)
+_UNKNOWN_LEADER = 5
+
+
+class OffsetAnswer(NamedTuple):
+    error_code: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False
+) -> dict[TopicPartition, OffsetAnswer]:
+    """Earliest or latest offset of each partition, asked of the leaders only.
+
+    A partition that has no leader now, or whose leader refuses, is in the answer with its error code.
+    """
+    by_leader: dict[int, list[TopicPartition]] = {}
+    answers: dict[TopicPartition, OffsetAnswer] = {}
+    for partition in wanted:
+        leader = cluster.catalogue.leader_of(partition.topic, partition.partition)
+        if leader is None:
+            answers[partition] = OffsetAnswer(_UNKNOWN_LEADER, -1, -1)
+        else:
+            by_leader.setdefault(leader, []).append(partition)
+    groups = await asyncio.gather(
+        *(_list_at(cluster, leader, group, timestamp, read_committed) for leader, group in by_leader.items()),
+        return_exceptions=True,
+    )
+    failures = [group for group in groups if isinstance(group, BaseException)]
+    if failures:
+        raise failures[0]
+    for group in groups:
+        assert not isinstance(group, BaseException)
+        answers.update(group)
+    return answers
+
+
+async def _list_at(
+    cluster: Cluster, leader: int, partitions: Sequence[TopicPartition], timestamp: int, read_committed: bool
+) -> dict[TopicPartition, OffsetAnswer]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
+    request = messages.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[
+            topic_class(
+                name=topic,
+                partitions=[
+                    topic_class.ListOffsetsPartition(
+                        partition_index=partition, current_leader_epoch=-1, timestamp=timestamp
+                    )
+                    for partition in indexes
+                ],
+            )
+            for topic, indexes in by_topic.items()
+        ],
+    )
+    response = await cluster.call(request, node_id=leader)
+    return {
+        TopicPartition(topic.name, answer.partition_index): OffsetAnswer(
+            answer.error_code, answer.offset, answer.leader_epoch
+        )
+        for topic in response.topics
+        for answer in topic.partitions
+    }
+
+
+async def end_offsets(
+    cluster: Cluster, wanted: Sequence[TopicPartition], *, timestamp: int = LATEST, read_committed: bool = False
+) -> dict[TopicPartition, int]:
+    """As `list_offsets`, but waits for leaders that move and raises when one stays away."""
+    for attempt in range(_RETRIES):
+        answers = await list_offsets(cluster, wanted, timestamp, read_committed=read_committed)
+        bad = {partition: answer for partition, answer in answers.items() if answer.error_code}
+        if not bad:
+            return {partition: answer.offset for partition, answer in answers.items()}
+        partition, answer = next(iter(bad.items()))
+        if not is_retriable(answer.error_code) or attempt == _RETRIES - 1:
+            raise refused(answer.error_code, "ListOffsets", where=f'"{cluster.alias}" {partition}')
+        await asyncio.sleep(min(0.05 * 2**attempt, 1.0))
+        await cluster.refresh({partition.topic for partition in bad})
+    raise AssertionError("unreachable")
+
+
+async def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[str, HeliographError | None]:
+    """Create topics; what became of each. A topic that is there already counts as made."""
+    topic_class = messages.CreateTopicsRequest.CreatableTopic
+    request = messages.CreateTopicsRequest(
+        topics=[
+            topic_class(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[],
+                configs=[
+                    topic_class.CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+                ],
+            )
+            for topic in topics
+        ],
+        timeout_ms=30_000,
+        validate_only=False,
+    )
+    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    outcome: dict[str, HeliographError | None] = {}
+    for answer in response.topics:
+        good = answer.error_code in (0, _TOPIC_ALREADY_EXISTS)
+        outcome[answer.name] = (
+            None
+            if good
+            else refused(
+                answer.error_code,
+                f'CreateTopics for "{answer.name}"',
+                where=f'"{cluster.alias}"',
+                message=answer.error_message,
+            )
+        )
+    return outcome
+
+
+async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, HeliographError | None]:
+    """Grow topics to the given numbers of partitions; what became of each."""
+    topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
+    request = messages.CreatePartitionsRequest(
+        topics=[topic_class(name=name, count=count, assignments=None) for name, count in counts.items()],
+        timeout_ms=30_000,
+        validate_only=False,
+    )
+    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    return {
+        answer.name: None
+        if not answer.error_code
+        else refused(
+            answer.error_code,
+            f'CreatePartitions for "{answer.name}"',
+            where=f'"{cluster.alias}"',
+            message=answer.error_message,
+        )
+        for answer in response.results
+    }
+
+
+async def topic_configs(
+    cluster: Cluster, topics: Sequence[str], keys: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """The given configuration keys of each topic; a topic we may not describe is left out."""
+    resource = messages.DescribeConfigsRequest.DescribeConfigsResource
+    request = messages.DescribeConfigsRequest(
+        resources=[
+            resource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(keys))
+            for name in topics
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    response = await cluster.call(request)
+    return {
+        result.resource_name: {config.name: config.value for config in result.configs if config.value is not None}
+        for result in response.results
+        if not result.error_code
+    }
+
+
+async def group_members(cluster: Cluster, group_id: str) -> tuple[str, ...]:
+    """The live members of a classic group as "client id at host"; empty when the group is unknown."""
+    for attempt in range(_RETRIES):
+        found = await cluster.call(messages.FindCoordinatorRequest(key=group_id, key_type=0))
+        code = found.error_code
+        if not code:
+            await cluster.refresh([])
+            response = await cluster.call(messages.DescribeGroupsRequest(groups=[group_id]), node_id=found.node_id)
+            group = response.groups[0]
+            code = group.error_code
+            if code in (0, _GROUP_ID_NOT_FOUND):
+                return tuple(f"{member.client_id} at {member.client_host}" for member in group.members)
+        if code not in _NO_COORDINATOR or attempt == _RETRIES - 1:
+            raise refused(code, f'DescribeGroups for "{group_id}"', where=f'"{cluster.alias}"')
+        await asyncio.sleep(min(0.1 * 2**attempt, 1.0))
+    raise AssertionError("unreachable")
+
+
+async def new_producer_id(cluster: Cluster) -> int:
+    """A producer id that nobody has had before."""
+    for attempt in range(_RETRIES):
+        response = await cluster.call(
+            messages.InitProducerIdRequest(
+                transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+            )
+        )
+        if not response.error_code:
+            return int(response.producer_id)
+        if not is_retriable(response.error_code) or attempt == _RETRIES - 1:
+            raise refused(response.error_code, "InitProducerId", where=f'"{cluster.alias}"')
+        await asyncio.sleep(min(0.1 * 2**attempt, 1.0))
+    raise AssertionError("unreachable")

@@ -1,0 +1,250 @@
+"""One Kafka cluster as one client sees it: brokers, leaders, and a connection to each.
+
+Owns the connections, version negotiation and what the cluster's metadata says.
+It knows nothing of mirroring. Connections are cached per broker and *channel*:
+a broker handles one request of a connection at a time, so a long-polling fetch
+and an urgent question must not share one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from heliograph.errors import BrokerRefused, HeliographError, ProtocolError, Unreachable, UnsupportedVersion
+from heliograph.kafka import messages
+from heliograph.kafka.codes import error_name, is_retriable
+from heliograph.kafka.connection import BufferPool, Connection, open_connection
+from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress
+
+MAIN = "main"
+_VERSION_PROBE_TIMEOUT_S = 10.0
+
+
+class PartitionMeta(NamedTuple):
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class TopicMeta(NamedTuple):
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionMeta, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """What the cluster said of itself at one moment."""
+
+    cluster_id: str
+    brokers: Mapping[int, BrokerAddress]
+    topics: Mapping[str, TopicMeta] = field(default_factory=dict)
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        meta = self.topics.get(topic)
+        if meta is None or partition >= len(meta.partitions):
+            return None
+        leader = meta.partitions[partition].leader
+        return leader if leader in self.brokers else None
+
+
+_NOTHING = Catalogue(cluster_id="", brokers={})
+
+
+class Cluster:
+    """A client of one cluster; all methods run on one event loop."""
+
+    def __init__(
+        self,
+        alias: str,
+        bootstrap: Sequence[BrokerAddress],
+        *,
+        client_id: str,
+        connect_timeout_s: float = 5.0,
+        timeout_s: float = 30.0,
+        pool: BufferPool | None = None,
+    ) -> None:
+        self.alias = alias
+        self.client_id = client_id
+        self.catalogue = _NOTHING
+        self.pool = pool or BufferPool()
+        self._bootstrap = tuple(bootstrap)
+        self._connect_timeout_s = connect_timeout_s
+        self._timeout_s = timeout_s
+        self._connections: dict[tuple[BrokerAddress, str], Connection] = {}
+        self._opening: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def connection(self, node_id: int, channel: str = MAIN) -> Connection:
+        """The connection to one broker, opened when needed."""
+        address = self.catalogue.brokers.get(node_id)
+        if address is None:
+            raise Unreachable(f"broker {node_id} is not in the cluster's metadata", where=self._where())
+        return await self._connected(address, channel)
+
+    async def any_connection(self) -> Connection:
+        """A connection to some broker: one that is open, else the first that answers."""
+        for (_, channel), connection in self._connections.items():
+            if channel == MAIN and connection.is_open:
+                return connection
+        known = [address for address in self.catalogue.brokers.values() if address not in self._bootstrap]
+        candidates = [*random.sample(self._bootstrap, len(self._bootstrap)), *known]
+        failures = []
+        for address in candidates:
+            try:
+                return await self._connected(address, MAIN)
+            except HeliographError as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise Unreachable(
+            f"none of {len(failures)} brokers answers",
+            where=f'"{self.alias}"',
+            why="; ".join(f"{address}: {error.what}" for address, error in zip(candidates, failures, strict=True)),
+        )
+
+    async def call(
+        self, request: messages.ApiMessage, *, node_id: int | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """Send one of the library's requests and decode its answer."""
+        connection = await (self.any_connection() if node_id is None else self.connection(node_id))
+        version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
+        return await self._exchange(connection, request, version=version, timeout_s=timeout_s)
+
+    async def refresh(self, topics: Iterable[str] | None = None) -> Catalogue:
+        """Ask for the metadata of the given topics, or of all; keeps and returns the catalogue.
+
+        Asking for some topics renews those and keeps what is known of the others.
+        """
+        wanted = None if topics is None else sorted(set(topics))
+        request = messages.MetadataRequest(
+            topics=None
+            if wanted is None
+            else [messages.MetadataRequest.MetadataRequestTopic(name=name, topic_id=None) for name in wanted],
+            allow_auto_topic_creation=False,
+        )
+        response = await self.call(request)
+        found = _parse_topics(response, where=self._where())
+        kept = {} if wanted is None else {n: t for n, t in self.catalogue.topics.items() if n not in wanted}
+        self.catalogue = Catalogue(
+            cluster_id=response.cluster_id or "",
+            brokers={node.node_id: BrokerAddress(node.host, node.port) for node in response.brokers},
+            topics={**kept, **found},
+        )
+        return self.catalogue
+
+    async def controller(self) -> int:
+        """The broker to send administrative requests to (in KRaft any broker forwards them)."""
+        response = await self.call(messages.MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        return int(response.controller_id)
+
+    async def _connected(self, address: BrokerAddress, channel: str) -> Connection:
+        key = (address, channel)
+        connection = self._connections.get(key)
+        if connection is not None and connection.is_open:
+            return connection
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.ensure_future(self._open(key))
+            self._opening[key] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+        return await asyncio.shield(opening)
+
+    async def _open(self, key: tuple[BrokerAddress, str]) -> Connection:
+        address, _ = key
+        connection = await open_connection(
+            address,
+            where=self._where(address),
+            pool=self.pool,
+            connect_timeout_s=self._connect_timeout_s,
+            timeout_s=self._timeout_s,
+        )
+        try:
+            connection.versions = await self._probe_versions(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connections[key] = connection
+        return connection
+
+    async def _probe_versions(self, connection: Connection) -> dict[int, tuple[int, int]]:
+        request = messages.ApiVersionsRequest(client_software_name="heliograph", client_software_version="1")
+        response = await self._exchange(
+            connection,
+            request,
+            version=messages.API_VERSIONS_VERSION,
+            timeout_s=min(_VERSION_PROBE_TIMEOUT_S, self._timeout_s),
+        )
+        if response.error_code:
+            raise UnsupportedVersion(
+                "the broker is older than 2.4", where=connection.where, remedy="heliograph works with 2.4 and newer"
+            )
+        return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+
+    async def _exchange(
+        self, connection: Connection, request: messages.ApiMessage, *, version: int, timeout_s: float | None
+    ) -> Any:
+        correlation_id = connection.next_correlation_id()
+        data = messages.encode_request(
+            request, version=version, correlation_id=correlation_id, client_id=self.client_id
+        )
+        body = await connection.send([data], correlation_id, timeout_s=timeout_s)
+        try:
+            return messages.decode_response(request, body, where=connection.where)
+        except ProtocolError as error:
+            connection.close(error)
+            raise
+
+    def _where(self, address: BrokerAddress | None = None) -> str:
+        return f'"{self.alias}"' if address is None else f'"{self.alias}" broker {address}'
+
+
+def refused(code: int, what: str, *, where: str, message: str | None = None, remedy: str = "") -> BrokerRefused:
+    """The error for a broker's error code."""
+    error = BrokerRefused(
+        f"{what} refused with {error_name(code)}", where=where, why=message or "", remedy=remedy, error_code=code
+    )
+    return error
+
+
+def _parse_topics(response: Any, *, where: str) -> dict[str, TopicMeta]:
+    topics: dict[str, TopicMeta] = {}
+    for topic in response.topics:
+        if topic.error_code and not is_retriable(topic.error_code):
+            continue  # unknown, deleted or not allowed: not in the catalogue
+        if topic.name is None or (topic.error_code and not topic.partitions):
+            continue
+        partitions = sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
+        if [partition.partition_index for partition in partitions] != list(range(len(partitions))):
+            raise ProtocolError(f'the metadata of topic "{topic.name}" has holes', where=where)
+        topics[topic.name] = TopicMeta(
+            topic.name,
+            _topic_id(topic),
+            tuple(
+                PartitionMeta(
+                    partition.leader_id,
+                    partition.leader_epoch,
+                    tuple(partition.replica_nodes),
+                    tuple(partition.isr_nodes),
+                )
+                for partition in partitions
+            ),
+        )
+    return topics
+
+
+def _topic_id(topic: Any) -> UUID:
+    value = getattr(topic, "topic_id", None)
+    if value is None:
+        return NO_TOPIC_ID
+    return value if isinstance(value, UUID) else UUID(str(value))

@@ -1,0 +1,309 @@
+"""One TCP connection to one broker, driven by the running event loop.
+
+Owns framing, correlation, deadlines and buffers; knows requests only as bytes,
+and no topics. Requests leave by gather writes (`sendmsg`: a produce request is
+a few small headers and the untouched batches), answers arrive by `recv_into` in
+buffers that are used again. Answers come back in the order of the requests
+(Kafka handles one request of a connection at a time), so a late or unexpected
+answer means that the connection is lost: it fails every request in flight and
+never works again. asyncio's own transports are not used: before Python 3.12
+they join what they gather, and they always copy what they receive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import struct
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from heliograph.errors import HeliographError, ProtocolError, Unreachable
+from heliograph.kafka.types import BrokerAddress
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+"""An answer beyond this is taken for nonsense; a fetch asks for far less."""
+
+POOLED_FROM_BYTES = 64 * 1024
+IOV_MAX = 1024
+_SIZE = struct.Struct(">i")
+
+
+class BufferPool:
+    """Receive buffers that are used again once nobody looks at them.
+
+    A fresh large buffer costs a page fault for every 4 KiB, as much as the copy
+    itself. Whether a buffer is free is read from its reference count: every
+    slice of an answer keeps its bytearray alive, so nothing has to be given
+    back by hand. `in_use_bytes` is what the lane's memory limit looks at.
+    """
+
+    def __init__(self, limit: int = 8) -> None:
+        self._buffers: list[bytearray] = []
+        self._limit = limit
+
+    def take(self, size: int) -> bytearray:
+        if size < POOLED_FROM_BYTES:
+            return bytearray(size)
+        best = -1
+        for index in range(len(self._buffers)):
+            if sys.getrefcount(self._buffers[index]) == _FREE_REFCOUNT:
+                capacity = len(self._buffers[index])
+                if size <= capacity <= max(4 * size, 1 << 20) and (
+                    best < 0 or capacity < len(self._buffers[best])
+                ):
+                    best = index
+        if best >= 0:
+            return self._buffers[best]
+        if len(self._buffers) >= self._limit:
+            self._drop_one_free()
+        buffer = bytearray(-(-size // (1 << 20)) << 20)
+        if len(self._buffers) < self._limit:
+            self._buffers.append(buffer)
+        return buffer
+
+    def in_use_bytes(self) -> int:
+        buffers = self._buffers
+        return sum(
+            len(buffers[index]) for index in range(len(buffers)) if sys.getrefcount(buffers[index]) > _FREE_REFCOUNT
+        )
+
+    def _drop_one_free(self) -> None:
+        for index in range(len(self._buffers)):
+            if sys.getrefcount(self._buffers[index]) == _FREE_REFCOUNT:
+                del self._buffers[index]
+                return
+
+
+def _free_refcount() -> int:
+    """What getrefcount answers for an object that only one list holds."""
+    holder = [bytearray(1)]
+    return sys.getrefcount(holder[0])
+
+
+_FREE_REFCOUNT = _free_refcount()
+
+
+class _Waiting(NamedTuple):
+    correlation_id: int
+    answer: asyncio.Future[memoryview]
+    deadline: float
+
+
+class Connection:
+    """A connected broker. Made by `open_connection`."""
+
+    def __init__(
+        self, sock: socket.socket, address: BrokerAddress, *, where: str, pool: BufferPool, timeout_s: float
+    ) -> None:
+        self.address = address
+        self.where = where
+        self.timeout_s = timeout_s
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.failure: HeliographError | None = None
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._ids = itertools.count(1)
+        self._waiting: deque[_Waiting] = deque()
+        self._unsent: deque[memoryview] = deque()
+        self._writing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._answered_once = False
+        self._head = bytearray(4)
+        self._target = memoryview(self._head)
+        self._filled = 0
+        self._body = False
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    @property
+    def is_open(self) -> bool:
+        return self.failure is None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    def next_correlation_id(self) -> int:
+        return next(self._ids) & 0x7FFFFFFF
+
+    def send(
+        self, buffers: Sequence[Buffer], correlation_id: int, *, timeout_s: float | None = None
+    ) -> asyncio.Future[memoryview]:
+        """Send one framed request; the future gives the answer's body from its correlation id on."""
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        if self.failure is not None:
+            answer.set_exception(self.failure)
+            return answer
+        deadline = self._loop.time() + (timeout_s or self.timeout_s)
+        self._waiting.append(_Waiting(correlation_id, answer, deadline))
+        self._unsent.extend(view for view in map(memoryview, buffers) if view.nbytes)
+        if not self._writing:
+            self._flush()
+        if self._timer is None and self.failure is None:
+            self._timer = self._loop.call_at(deadline, self._on_timer)
+        return answer
+
+    def close(self, failure: HeliographError | None = None) -> None:
+        """Close for good; whatever is in flight fails with `failure`."""
+        if self.failure is not None:
+            return
+        self.failure = failure or Unreachable("connection closed", where=self.where)
+        self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._sock.close()
+        self._unsent.clear()
+        self._target = memoryview(b"")
+        waiting, self._waiting = self._waiting, deque()
+        for item in waiting:
+            if not item.answer.done():
+                item.answer.set_exception(self.failure)
+                item.answer.exception()  # an answer nobody waits for any more is no news
+
+    def _flush(self) -> None:
+        unsent = self._unsent
+        try:
+            while unsent:
+                sent = self._sock.sendmsg(list(itertools.islice(unsent, IOV_MAX)))
+                while unsent and sent >= unsent[0].nbytes:
+                    sent -= unsent.popleft().nbytes
+                if sent:
+                    unsent[0] = unsent[0][sent:]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(self._broken(error))
+            return
+        if bool(unsent) != self._writing:
+            self._writing = bool(unsent)
+            if self._writing:
+                self._loop.add_writer(self._fd, self._flush)
+            else:
+                self._loop.remove_writer(self._fd)
+
+    def _on_readable(self) -> None:
+        try:
+            while self.failure is None:
+                received = self._sock.recv_into(self._target[self._filled :])
+                if received == 0:
+                    self.close(self._hung_up())
+                    return
+                self._filled += received
+                if self._filled == self._target.nbytes:
+                    self._on_filled()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(self._broken(error))
+
+    def _on_filled(self) -> None:
+        if not self._body:
+            self._on_size(_SIZE.unpack(self._head)[0])
+            return
+        body, self._target = self._target, memoryview(self._head)
+        self._filled, self._body = 0, False
+        self._answered_once = True
+        self._on_answer(body)
+
+    def _on_size(self, size: int) -> None:
+        if not 4 <= size <= MAX_RESPONSE_BYTES:
+            self.close(
+                ProtocolError(
+                    f"answer of {size} bytes announced, {MAX_RESPONSE_BYTES} allowed",
+                    where=self.where,
+                    why="" if self._answered_once else "the port does not seem to speak Kafka's plain protocol",
+                    remedy="check bootstrap.servers and security.protocol",
+                )
+            )
+            return
+        self._target = memoryview(self._pool.take(size))[:size]
+        self._filled, self._body = 0, True
+
+    def _on_answer(self, body: memoryview) -> None:
+        correlation_id = _SIZE.unpack_from(body)[0]
+        if not self._waiting or self._waiting[0].correlation_id != correlation_id:
+            expected = self._waiting[0].correlation_id if self._waiting else None
+            self.close(
+                ProtocolError(f"answer to request {correlation_id} where {expected} is due", where=self.where)
+            )
+            return
+        item = self._waiting.popleft()
+        if not item.answer.done():
+            item.answer.set_result(body)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+        deadline = self._waiting[0].deadline
+        if deadline > self._loop.time():
+            self._timer = self._loop.call_at(deadline, self._on_timer)
+            return
+        self.close(
+            Unreachable(
+                "no answer in time",
+                where=self.where,
+                why=f"{len(self._waiting)} requests were waiting",
+                remedy="is the broker alive and the network whole?",
+            )
+        )
+
+    def _broken(self, error: OSError) -> Unreachable:
+        return Unreachable("connection broken", where=self.where, why=error.strerror or str(error))
+
+    def _hung_up(self) -> Unreachable:
+        if self._answered_once:
+            return Unreachable("the broker closed the connection", where=self.where)
+        return Unreachable(
+            "the broker hung up before its first answer",
+            where=self.where,
+            why="usual cause: plain text sent to a TLS or SASL listener",
+            remedy="check security.protocol",
+        )
+
+
+async def open_connection(
+    address: BrokerAddress, *, where: str, pool: BufferPool, connect_timeout_s: float, timeout_s: float
+) -> Connection:
+    """Connect to one broker; raises Unreachable."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(connect_timeout_s):
+            infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            sock = await _connect_any(loop, infos)
+    except TimeoutError as error:
+        raise Unreachable(f"no connection within {connect_timeout_s:g} s", where=where) from error
+    except socket.gaierror as error:
+        raise Unreachable(f'host name "{address.host}" cannot be resolved', where=where, why=str(error)) from error
+    except OSError as error:
+        raise Unreachable("no connection", where=where, why=error.strerror or str(error)) from error
+    return Connection(sock, address, where=where, pool=pool, timeout_s=timeout_s)
+
+
+async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[tuple]) -> socket.socket:  # type: ignore[type-arg]
+    """Try a name's addresses in turn; the last failure counts."""
+    failure: OSError = OSError("no address")
+    for family, kind, protocol, _, sockaddr in infos:
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            await loop.sock_connect(sock, sockaddr)
+            return sock
+        except OSError as error:
+            failure = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+    raise failure

@@ -1,0 +1,92 @@
+"""All requests but Fetch and Produce, through kafka-python's message classes.
+
+The only module that imports them: should that library change, only this file
+does. It owns the version caps (the newest versions we have tested) and turns
+whatever the library raises on broken bytes into ProtocolError.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from heliograph.errors import ProtocolError, UnsupportedVersion
+
+__all__ = [
+    "API_VERSIONS_VERSION",
+    "ApiMessage",
+    "ApiVersionsRequest",
+    "CreatePartitionsRequest",
+    "CreateTopicsRequest",
+    "DescribeConfigsRequest",
+    "DescribeGroupsRequest",
+    "FindCoordinatorRequest",
+    "InitProducerIdRequest",
+    "ListGroupsRequest",
+    "ListOffsetsRequest",
+    "MetadataRequest",
+    "decode_response",
+    "encode_request",
+    "pick_version",
+]
+
+API_VERSIONS_VERSION = 3
+"""Every broker since 2.4 answers it; an older one answers version 0 with error 35, which says enough."""
+
+_NEWEST: dict[int, int] = {
+    ListOffsetsRequest.API_KEY: 7,
+    MetadataRequest.API_KEY: 12,
+    FindCoordinatorRequest.API_KEY: 3,  # from 4 on a request names several groups; one at a time serves us
+    DescribeGroupsRequest.API_KEY: 5,
+    ListGroupsRequest.API_KEY: 4,
+    ApiVersionsRequest.API_KEY: API_VERSIONS_VERSION,
+    CreateTopicsRequest.API_KEY: 7,
+    InitProducerIdRequest.API_KEY: 4,
+    DescribeConfigsRequest.API_KEY: 4,
+    CreatePartitionsRequest.API_KEY: 3,
+}
+
+
+def pick_version(api_key: int, versions: dict[int, tuple[int, int]], *, where: str, ours: tuple[int, ...] = ()) -> int:
+    """The newest version that the broker and we share; `ours` lists the hand-written ones."""
+    low, high = versions.get(api_key, (0, -1))
+    candidates = ours or range(_NEWEST[api_key] + 1)
+    common = [version for version in candidates if low <= version <= high]
+    if not common:
+        raise UnsupportedVersion(
+            f"the broker has versions {low} to {high} of request {api_key}, we have {min(candidates)} to "
+            f"{max(candidates)}",
+            where=where,
+            remedy="heliograph works with brokers from 2.4 on",
+        )
+    return max(common)
+
+
+def encode_request(request: ApiMessage, *, version: int, correlation_id: int, client_id: str) -> bytes:
+    request.API_VERSION = version
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
+    return bytes(request.encode(version=version, header=True, framed=True))
+
+
+def decode_response(request: ApiMessage, body: memoryview, *, where: str) -> Any:
+    """The answer to `request`; `body` begins with the correlation id."""
+    response_class = ResponseClassRegistry.get_response_class(request.header)
+    try:
+        return response_class.decode(bytes(body), header=True)
+    except (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
+        raise ProtocolError(
+            f"the answer to {request.name} cannot be read", where=where, why=f"{type(error).__name__}: {error}"
+        ) from error

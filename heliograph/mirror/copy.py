@@ -1,0 +1,285 @@
+"""The life of one assignment inside a lane. No sockets, no clock.
+
+    SETTLING  --settled-->  COPYING  --refused, lost or doubtful answer-->  DRAINING
+       ^                                                                       |
+       +--------------- WAITING (backing off) <------- nothing in flight ------+
+    any state  --given back to the driver, who decides-->  RELEASED
+
+Fetched batches wait in a queue as they came. What leaves the queue is a *piece*:
+one batch ready for the target, made by the express path or the record path, with
+the next sequence of the count. Pieces are acknowledged in order; the entry moves
+on only then. After any doubt everything not acknowledged is dropped: settling
+finds out from the target's log how far the copy really got.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from heliograph.errors import HeliographError
+from heliograph.kafka.batch import BatchHeader, check_crc, iter_batches, iter_records, rewrite_header
+from heliograph.kafka.codec.k01_fetch import FetchedPartition
+from heliograph.mirror.express import next_parts
+from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
+from heliograph.mirror.record import Chunk
+
+MEMORY_DOUBTFUL_MS = 12 * 3600 * 1000
+"""Records older than this may outlive the broker's memory of our sequences: one batch in flight then."""
+
+MAX_IN_FLIGHT = 5
+"""The broker remembers the last five batches of a producer and no more."""
+
+
+class State(Enum):
+    SETTLING = "settling"
+    COPYING = "copying"
+    DRAINING = "draining"
+    WAITING = "waiting"
+    RELEASED = "released"
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.SETTLING: frozenset({State.COPYING, State.WAITING, State.RELEASED}),
+    State.COPYING: frozenset({State.DRAINING, State.RELEASED}),
+    State.DRAINING: frozenset({State.WAITING, State.RELEASED}),
+    State.WAITING: frozenset({State.SETTLING, State.RELEASED}),
+    State.RELEASED: frozenset(),
+}
+
+
+class Piece(NamedTuple):
+    """One batch on its way to the target."""
+
+    data: memoryview
+    records: int
+    base_n: int
+    target_offset: int
+    source_start: int
+    source_end: int
+    max_timestamp: int
+
+
+class PartitionCopy:
+    """One assignment: its queue, its pieces in flight, and the entry as acknowledged."""
+
+    def __init__(self, assignment: Assignment, *, producer_id: int, read_committed: bool, codec: int | None) -> None:
+        self.assignment = assignment
+        self.entry: Entry = assignment.entry
+        self.state = State.SETTLING
+        self.error: HeliographError | None = None
+        self.fetch_offset = self.entry.source_offset
+        self.fetch_node: int | None = None
+        self.target_node: int | None = None
+        self.in_flight: deque[Piece] = deque()
+        self.queued_bytes = 0
+        self.records = 0
+        self.bytes = 0
+        self.dirty = False
+        self.failures = 0
+        self.ready_at = 0.0
+        self._producer_id = producer_id
+        self._read_committed = read_committed
+        self._codec = codec
+        self._queue: deque[tuple[BatchHeader, memoryview]] = deque()
+        self._parts: deque[Chunk] = deque()
+        self._skip_to = -1
+        self._next_n = self.entry.n
+        self._next_target = self.entry.target_offset
+
+    # -- state ---------------------------------------------------------------------------
+
+    def enter(self, state: State) -> None:
+        assert state in TRANSITIONS[self.state], (self.assignment.name, self.state, state)
+        self.state = state
+
+    def settled(self, entry: Entry) -> None:
+        """The target's log says how far the copy got: go on from there."""
+        assert not self.in_flight
+        if entry != self.entry:
+            self.dirty = True
+        self.entry = entry
+        self._drop_queue()
+        self.fetch_offset = entry.source_offset
+        self._next_n, self._next_target = entry.n, entry.target_offset
+        self.enter(State.COPYING)
+
+    def doubt(self, error: HeliographError) -> None:
+        """Something is not as expected: send no more, let answers come in, then settle."""
+        self.error = error
+        self._drop_queue()
+        if self.state is State.COPYING:
+            self.enter(State.DRAINING)
+
+    def release(self, error: HeliographError) -> None:
+        """Give the partition back to the driver, who decides what the error means."""
+        self.error = error
+        self._drop_queue()
+        self.enter(State.RELEASED)
+
+    @property
+    def is_drained(self) -> bool:
+        return not self.in_flight
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._parts.clear()
+        self.queued_bytes = 0
+        self._skip_to = -1
+
+    # -- source side ---------------------------------------------------------------------
+
+    def take(self, answer: FetchedPartition) -> None:
+        """Queue what a fetch brought; control batches and aborted records are passed over."""
+        end = answer.last_stable_offset if self._read_committed else answer.high_watermark
+        if end != self.entry.source_end:
+            self.entry = self.entry.moved(source_end=end)
+            self.dirty = True
+        for header, view in visible_batches(
+            answer, self.fetch_offset, read_committed=self._read_committed, where=self.assignment.name
+        ):
+            self.fetch_offset = header.next_offset
+            if header.record_count or self._queue or self._parts:
+                self._queue.append((header, view))
+                self.queued_bytes += len(view)
+            else:
+                self._pass_over(header.next_offset)
+
+    def _pass_over(self, next_offset: int) -> None:
+        """Source offsets up to `next_offset` hold nothing to copy."""
+        if self.in_flight:
+            self.in_flight[-1] = self.in_flight[-1]._replace(source_end=next_offset)
+        else:
+            self._move_position(next_offset)
+
+    def _move_position(self, position: int) -> None:
+        """Step over source offsets that hold nothing to copy; the next run begins after them."""
+        self.entry = self.entry.moved(
+            source_offset=position, run_source=position, run_target=self.entry.target_offset
+        )
+        self.dirty = True
+
+    # -- target side ---------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._queue or self._parts)
+
+    def next_piece(self, *, now_ms: int, far: bool) -> Piece | None:
+        """The next batch to send, or None if there is none or the pipeline is full."""
+        if self.state is not State.COPYING or len(self.in_flight) >= MAX_IN_FLIGHT:
+            return None
+        if not self._parts:
+            self._fill_parts(far=far)
+            if not self._parts:
+                return None
+        plain = self._parts[0]
+        if self.in_flight and plain.max_timestamp < now_ms - MEMORY_DOUBTFUL_MS:
+            return None
+        self._parts.popleft()
+        view = memoryview(plain.data)
+        rewrite_header(
+            view,
+            producer_id=self._producer_id,
+            producer_epoch=self.entry.count,
+            base_sequence=self._next_n % SEQUENCE_MODULUS,
+        )
+        piece = Piece(
+            view,
+            plain.record_count,
+            self._next_n,
+            self._next_target,
+            plain.source_start,
+            plain.source_end,
+            plain.max_timestamp,
+        )
+        self._next_n += plain.record_count
+        self._next_target += plain.record_count
+        self.in_flight.append(piece)
+        return piece
+
+    def _fill_parts(self, *, far: bool) -> None:
+        queue = self._queue
+        while queue and not self._parts:
+            if queue[0][0].record_count == 0:
+                self._pass_over(queue.popleft()[0].next_offset)
+                continue
+            position = self.in_flight[-1].source_end if self.in_flight else self.entry.source_offset
+            taken, parts = next_parts(
+                queue,
+                position=position,
+                max_bytes=self.assignment.max_message_bytes,
+                codec=self._codec,
+                far=far,
+                where=self.assignment.name,
+            )
+            for _ in range(taken):
+                header, view = queue.popleft()
+                self.queued_bytes -= len(view)
+            if not parts:
+                self._pass_over(header.next_offset)
+            self._parts.extend(parts)
+
+    def acknowledged(self, base_offset: int) -> None:
+        """The oldest piece in flight stands on the target at `base_offset`, as expected."""
+        piece = self.in_flight.popleft()
+        entry = self.entry
+        run_source, run_target = entry.run_source, entry.run_target
+        if piece.source_end - piece.source_start != piece.records:
+            run_source, run_target = piece.source_end, base_offset + piece.records
+        elif piece.source_start - base_offset != run_source - run_target:
+            run_source, run_target = piece.source_start, base_offset
+        self.entry = entry.moved(
+            n=piece.base_n + piece.records,
+            source_offset=piece.source_end,
+            target_offset=base_offset + piece.records,
+            run_source=run_source,
+            run_target=run_target,
+        )
+        self.records += piece.records
+        self.bytes += piece.data.nbytes
+        self.failures = 0
+        self.dirty = True
+
+
+def visible_batches(
+    answer: FetchedPartition, start: int, *, read_committed: bool, where: str
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of a fetch answer from `start` on; those not to be copied have a record count of 0 and no bytes.
+
+    Never copied: control batches, and with read_committed what belongs to aborted transactions.
+    """
+    aborted = _Aborted(answer) if read_committed and answer.aborted else None
+    for header, view in iter_batches(answer.records, where=where):
+        if aborted:
+            aborted.reach(header)
+        copied = not header.is_control and not (aborted and aborted.covers(header))
+        if aborted and header.is_control:
+            aborted.end(header, view)
+        if header.next_offset > start:
+            yield (header, view) if copied else (header._replace(record_count=0), view[:0])
+
+
+class _Aborted:
+    """Which batches of a fetch answer belong to aborted transactions."""
+
+    def __init__(self, answer: FetchedPartition) -> None:
+        self._starts = deque(sorted(answer.aborted, key=lambda item: item.first_offset))
+        self._open: set[int] = set()
+
+    def reach(self, header: BatchHeader) -> None:
+        """Note the transactions that began up to this batch; to be called for every batch, markers too."""
+        while self._starts and self._starts[0].first_offset <= header.last_offset:
+            self._open.add(self._starts.popleft().producer_id)
+
+    def covers(self, header: BatchHeader) -> bool:
+        return header.is_transactional and header.producer_id in self._open
+
+    def end(self, header: BatchHeader, view: memoryview) -> None:
+        """A marker ends its producer's transaction (a control record's key: version i16, type i16; 0 is abort)."""
+        check_crc(view)
+        for record in iter_records(header, view):
+            if record.key is not None and record.key[2:4] == b"\x00\x00":
+                self._open.discard(header.producer_id)

@@ -1,0 +1,201 @@
+"""The bytes of positions and ledger on the target. Pure.
+
+Positions are Kafka Connect's source offsets, byte for byte as MirrorMaker 2
+writes them, so that it can take over (docs/formats.md has test vectors).
+Ledger records are compact JSON, versioned by "v"; a reader skips what it does
+not know. Keys carry the flow's `group.id`, so that two instances may share a
+target.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.mirror.model import Entry
+
+VERSION = 1
+SOURCE_CONNECTOR = "MirrorSourceConnector"
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+# -- positions (Connect offset storage) --------------------------------------------------
+
+
+def encode_position_key(cluster: str, topic: str, partition: int, *, connector: str = SOURCE_CONNECTOR) -> bytes:
+    """Field order is that of Java's HashMap: MirrorMaker 2 compares these bytes."""
+    return _compact([connector, {"cluster": cluster, "partition": partition, "topic": topic}])
+
+
+def encode_position_value(position: int) -> bytes:
+    """A stored offset names the last copied record; the position is the next one."""
+    return _compact({"offset": position - 1})
+
+
+def parse_position(key: bytes, value: bytes | None) -> tuple[tuple[str, str, str, int], int | None] | None:
+    """((connector, cluster, topic, partition), position), the position None when deleted; None if not one of these."""
+    try:
+        connector, fields = json.loads(key)
+        where = (str(connector), str(fields["cluster"]), str(fields["topic"]), int(fields["partition"]))
+        if value is None:
+            return where, None
+        offset = json.loads(value)["offset"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if type(offset) is not int or offset < 0:
+        return where, None
+    return where, offset + 1
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's partitioner hash, as an unsigned 32-bit number."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    length = len(data)
+    h = (0x9747B28C ^ length) & mask
+    for i in range(0, length & ~3, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    tail = data[length & ~3 :]
+    if tail:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+# -- ledger ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A driver's bid for the flow's producer id; the lowest offset in the ledger wins."""
+
+    token: str
+    producer_id: int
+    source_cluster_id: str
+    target_cluster_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The driver's word to its lanes: epochs up to `end_epoch` are to end now."""
+
+    owner: str
+    end_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A lane's word to its driver: this partition is given back before the epoch ends."""
+
+    topic: str
+    partition: int
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRecord:
+    topic: str
+    partition: int
+    entry: Entry
+
+
+LedgerRecord = Claim | Order | Trouble | EntryRecord
+
+_ENTRY_FIELDS = {
+    "st": "source_topic_id",
+    "tt": "target_topic_id",
+    "e": "count",
+    "n": "n",
+    "s": "source_offset",
+    "t": "target_offset",
+    "rs": "run_source",
+    "rt": "run_target",
+    "end": "source_end",
+    "ms": "time_ms",
+}
+_ENTRY_TEXT = ("source_topic_id", "target_topic_id")
+
+
+def encode_entry_key(group_id: str, topic: str, partition: int) -> bytes:
+    return _compact(["entry", group_id, topic, partition])
+
+
+def encode_entry(entry: Entry) -> bytes:
+    return _compact({"v": VERSION, **{short: getattr(entry, name) for short, name in _ENTRY_FIELDS.items()}})
+
+
+def encode_claim(group_id: str, claim: Claim) -> tuple[bytes, bytes]:
+    return (
+        _compact(["claim", group_id, claim.token]),
+        _compact(
+            {
+                "v": VERSION,
+                "pid": claim.producer_id,
+                "source": claim.source_cluster_id,
+                "target": claim.target_cluster_id,
+            }
+        ),
+    )
+
+
+def encode_order(group_id: str, order: Order) -> tuple[bytes, bytes]:
+    return (
+        _compact(["order", group_id]),
+        _compact({"v": VERSION, "owner": order.owner, "end": order.end_epoch}),
+    )
+
+
+def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
+    return (
+        _compact(["trouble", group_id, trouble.topic, trouble.partition]),
+        _compact({"v": VERSION, "code": trouble.code, "text": trouble.text}),
+    )
+
+
+def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
+    """One ledger record of this group; None for another group's, a deleted or an unknown one."""
+    if key is None or value is None:
+        return None
+    try:
+        kind, group, *rest = json.loads(key)
+        if group != group_id:
+            return None
+        fields = json.loads(value)
+        if fields.get("v") != VERSION:
+            return None
+        return _parse_known(kind, rest, fields)
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        return None
+
+
+def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRecord | None:
+    if kind == "entry":
+        values = {
+            name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
+            for short, name in _ENTRY_FIELDS.items()
+        }
+        return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
+    if kind == "order":
+        return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
+    if kind == "trouble":
+        return Trouble(
+            topic=str(rest[0]), partition=int(rest[1]), code=str(fields["code"]), text=str(fields["text"])
+        )
+    if kind == "claim":
+        return Claim(
+            token=str(rest[0]),
+            producer_id=int(fields["pid"]),
+            source_cluster_id=str(fields["source"]),
+            target_cluster_id=str(fields["target"]),
+        )
+    return None

@@ -1,0 +1,125 @@
+"""The pipeline's data: what the driver plans, what a lane reports. No behaviour.
+
+`Entry` is where the copy of one partition stands; it is the ledger's record of
+it. `Assignment` gives a partition with its entry to a lane, `LedgerRow` is what
+comes back from the lane when its epoch ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heliograph.kafka.types import BrokerAddress
+
+SEQUENCE_MODULUS = 1 << 31
+"""Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Where the copy of one partition stands.
+
+    The count: `n` records were copied under producer epoch `count`, and the next
+    one has sequence n modulo 2^31. `source_offset` is the position, the next
+    source offset to copy; `target_offset` the offset its copy is expected to get.
+    The open run began at (`run_source`, `run_target`): since then source offset
+    s is target offset s - run_source + run_target.
+    """
+
+    source_topic_id: str
+    target_topic_id: str
+    count: int
+    n: int
+    source_offset: int
+    target_offset: int
+    run_source: int
+    run_target: int
+    source_end: int = -1
+    """The source's log end as last seen; -1 before the first fetch."""
+    time_ms: int = 0
+    """When the entry was written, by the writer's clock."""
+
+    def moved(self, **changes: Any) -> Entry:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One partition of one flow, given to a lane for one epoch."""
+
+    flow: str
+    topic: str
+    partition: int
+    target_topic: str
+    entry: Entry
+    max_message_bytes: int
+    """The target topic's limit for one batch."""
+    target_stamps_time: bool = False
+    """The target topic has message.timestamp.type=LogAppendTime."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.flow} {self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowTerms:
+    """What a lane must know of a flow beside its assignments."""
+
+    name: str
+    source: str
+    target: str
+    source_bootstrap: tuple[BrokerAddress, ...]
+    target_bootstrap: tuple[BrokerAddress, ...]
+    group_id: str
+    producer_id: int
+    ledger_topic: str
+    ledger_end: int
+    """Where the lane begins to listen for the driver's word."""
+    offset_topic: str
+    offset_partitions: int
+    flush_ms: int
+    read_committed: bool = False
+    client_rack: str = ""
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    compression: int | None = None
+    """Codec to write with; None keeps what the source has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochTerms:
+    """What all lanes of an epoch share."""
+
+    owner: str
+    epoch_id: int
+    duration_ms: int
+    flows: tuple[FlowTerms, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """What a lane reports of one assignment."""
+
+    flow: str
+    topic: str
+    partition: int
+    lane: int
+    entry: Entry
+    records: int
+    bytes: int
+    active_ms: int
+    host: str
+    state: str
+    error_code: str = ""
+    error_text: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPlan:
+    """Which lane copies what; lanes are never empty."""
+
+    epoch_id: int
+    lanes: tuple[tuple[Assignment, ...], ...]

@@ -1,0 +1,196 @@
+"""Find out from the target's log how far the copy really got, and prove it.
+
+The ledger may be behind: whatever was sent after its last entry and before a
+crash, a lost answer or a refusal is found here by reading the target's tail.
+
+    ledger's entry           target's log end
+          v                         v
+    ..][..][ ours ][ ours ][foreign][ ours ]
+          n       n'              (n' counts ours only)
+
+The batches of our producer id and count give n'. The last of them is then made
+again from the source, record by record; only if it is equal is the new position
+believed. Knows no sockets: it reads through two `LogReader`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple, Protocol
+
+from heliograph.errors import (
+    CorruptBatch,
+    DataError,
+    PositionUnproven,
+    SecondWriter,
+    TargetTruncated,
+)
+from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
+from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
+
+
+class LogReader(Protocol):
+    """Reads the batches of one partition that reach into [start, end)."""
+
+    def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]: ...
+
+
+class SourceReader(Protocol):
+    """Reads what a lane would copy from an offset on: data batches, without aborted and control ones."""
+
+    def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]: ...
+
+
+class Settled(NamedTuple):
+    entry: Entry
+    found: int
+    """Records of ours on the target beyond the entry."""
+    foreign: int
+    """Records of others among them."""
+
+
+class _Tail(NamedTuple):
+    n: int
+    foreign: int
+    last: tuple[BatchHeader, bytes] | None
+    last_base_n: int
+
+
+async def settle(
+    assignment: Assignment, entry: Entry, target_end: int, *, producer_id: int, target: LogReader, source: SourceReader
+) -> Settled:
+    """The entry as the target's log shows it; raises what the driver has to decide."""
+    if target_end == entry.target_offset:
+        return Settled(entry, 0, 0)
+    if target_end < entry.target_offset:
+        raise _truncated(assignment, entry, target_end)
+    tail = await _read_tail(assignment, entry, target_end, producer_id, target)
+    if tail.last is None:
+        moved = entry.moved(target_offset=target_end, run_source=entry.source_offset, run_target=target_end)
+        return Settled(moved, 0, tail.foreign)
+    position = await _prove(assignment, entry, tail, source)
+    moved = entry.moved(
+        n=tail.n,
+        source_offset=position,
+        target_offset=target_end,
+        run_source=position,
+        run_target=target_end,
+    )
+    return Settled(moved, tail.n - entry.n, tail.foreign)
+
+
+async def _read_tail(
+    assignment: Assignment, entry: Entry, target_end: int, producer_id: int, target: LogReader
+) -> _Tail:
+    start = entry.target_offset - 1 if entry.n else entry.target_offset
+    n, foreign, last, last_base_n = entry.n, 0, None, entry.n
+    anchored = entry.n == 0
+    async for header, view in target.batches(start, target_end):
+        if not anchored:
+            _check_anchor(assignment, entry, header, producer_id)
+            anchored = True
+            continue
+        if header.producer_id != producer_id:
+            foreign += 0 if header.is_control else header.last_offset_delta + 1
+            continue
+        if header.producer_epoch != entry.count:
+            raise SecondWriter(
+                f"the target has batches of count {header.producer_epoch}, this lane works in count {entry.count}",
+                where=assignment.name,
+                why="another driver opened a new count",
+            )
+        if header.base_sequence != n % SEQUENCE_MODULUS:
+            raise _unproven(assignment, entry, n - entry.n, f"sequence {header.base_sequence} follows {n}")
+        last_base_n = n
+        n += header.last_offset_delta + 1
+        last = (header, bytes(view))
+    return _Tail(n, foreign, last, last_base_n)
+
+
+def _check_anchor(assignment: Assignment, entry: Entry, header: BatchHeader, producer_id: int) -> None:
+    """The batch before the entry's target offset must be the last one of the count."""
+    sequence = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
+    ours = (
+        header.next_offset == entry.target_offset
+        and header.producer_id == producer_id
+        and header.producer_epoch == entry.count
+        and sequence == (entry.n - 1) % SEQUENCE_MODULUS
+    )
+    if not ours:
+        raise TargetTruncated(
+            f"the batch that ends at target offset {entry.target_offset} is not the one we wrote",
+            where=assignment.name,
+            why="the target lost records and others took their place",
+            lost_from=entry.run_target,
+        )
+
+
+async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: SourceReader) -> int:
+    """Make the last target batch again from the source; the position after it."""
+    assert tail.last is not None
+    header, data = tail.last
+    view = memoryview(data)
+    check_crc(view, where=assignment.name)
+    expected = list(iter_records(header, view))
+    wanted = tail.n - tail.last_base_n
+    found: list[Record] = []
+    n = entry.n
+    position = entry.source_offset
+    try:
+        async for source_header, source_view in source.batches(entry.source_offset):
+            if n + source_header.record_count > tail.last_base_n or source_header.base_offset < entry.source_offset:
+                check_crc(source_view, where=assignment.name)
+                for record in iter_records(source_header, source_view):
+                    if record.offset < entry.source_offset or n == tail.n:
+                        continue
+                    if n >= tail.last_base_n:
+                        found.append(record)
+                    n += 1
+                    position = record.offset + 1
+            else:
+                n += source_header.record_count
+                position = source_header.next_offset
+            if n >= tail.n:
+                break
+    except (DataError, CorruptBatch) as error:
+        raise _unproven(assignment, entry, tail.n - entry.n, str(error)) from error
+    same_time = not (assignment.target_stamps_time or header.is_log_append_time)
+    if len(found) != wanted or not _equal(found, expected, header, same_time=same_time):
+        raise _unproven(assignment, entry, tail.n - entry.n, "the target's last batch is not what the source has")
+    return position
+
+
+def _equal(found: list[Record], expected: list[Record], header: BatchHeader, *, same_time: bool) -> bool:
+    """Compare the source's records with the target's; a compacted target has fewer, at their own offsets."""
+    by_delta = {record.offset - header.base_offset: record for record in expected}
+    if not by_delta:
+        return False
+    for delta, record in by_delta.items():
+        if delta >= len(found):
+            return False
+        other = found[delta]
+        if (record.key, record.value, record.headers) != (other.key, other.value, other.headers):
+            return False
+        if same_time and record.timestamp != other.timestamp:
+            return False
+    return True
+
+
+def _unproven(assignment: Assignment, entry: Entry, records: int, why: str) -> PositionUnproven:
+    return PositionUnproven(
+        f"{records} records on the target beyond the ledger's entry (source offset {entry.source_offset}) cannot be "
+        f"matched with the source and may repeat",
+        where=assignment.name,
+        why=why,
+        records=records,
+    )
+
+
+def _truncated(assignment: Assignment, entry: Entry, target_end: int) -> TargetTruncated:
+    return TargetTruncated(
+        f"the target ends at offset {target_end}, the ledger says {entry.target_offset}: "
+        f"{entry.target_offset - target_end} records are gone",
+        where=assignment.name,
+        remedy="they are copied again as far as the source still has them",
+        target_end=target_end,
+    )
