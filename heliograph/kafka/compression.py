@@ -82,11 +82,11 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
 
 
 def _decompress_stream(decompress_into: Callable[[Any, Any], int], data: Buffer, max_bytes: int) -> memoryview:
-    """Try with room for four times the input, then four times that, up to the limit.
+    """Try with room for eight times the input, then four times that, up to the limit.
 
     The formats do not tell their size, and the fixed output is what holds bombs off.
     """
-    room = min(4 * len(data) + 65536, max_bytes)
+    room = min(8 * len(data) + 1024, max_bytes)
     while True:
         out = bytearray(room)
         try:
