@@ -1,0 +1,41 @@
+# Needs Python 3.11+ and Java 17+, nothing else. PYTHON=... chooses the interpreter.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.heliograph-setup
+
+.PHONY: setup check demo test test-fast test-long bench lint
+
+setup: check $(STAMP)
+
+check:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "heliograph needs Python 3.11 or newer, and $(PYTHON) is %d.%d; name another with PYTHON=..." % sys.version_info[:2] or 0)'
+	@$(PYTHON) -m heliograph.java
+
+$(STAMP): pyproject.toml constraints.txt | check
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Two clusters, a mirror between them, and the proof that the copy is equal.
+demo: setup
+	$(BIN)/python -m heliograph.lab.demo
+
+# Everything a change must pass; a skipped test counts as a failure.
+test: lint
+	$(BIN)/python -m pytest --no-skips tests/unit tests/cluster
+
+# No brokers, under a minute.
+test-fast: setup
+	$(BIN)/python -m pytest tests/unit
+
+test-long: setup
+	$(BIN)/python -m pytest --no-skips -m long --timeout 3600 tests
+
+bench: setup
+	$(BIN)/python -m bench
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports

@@ -1,0 +1,171 @@
+"""How a cluster becomes server processes: ports, properties files and Java commands; starts nothing.
+
+A node is one process: a broker (with its controller, from 3.x on) or the ZooKeeper of an old cluster.
+"""
+
+from __future__ import annotations
+
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliograph.lab.jars import JavaCommand, java_command
+from heliograph.lab.spec import TEST_JVM, ClusterSpec
+
+ZOOKEEPER_ID = 0
+
+_BROKER_DEFAULTS = {
+    "auto.create.topics.enable": "false",
+    "background.threads": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "num.io.threads": "4",
+    "num.network.threads": "2",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "5",
+}
+_KAFKA_4_DEFAULTS = {
+    "group.coordinator.threads": "1",
+    "share.coordinator.threads": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "5",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One server process to be, and the files it uses. Broker ids start at 1; ZooKeeper is 0."""
+
+    alias: str
+    node_id: int
+    port: int
+    folder: Path
+    log_file: Path
+    properties: Mapping[str, str]
+    jars: Path
+    spec: ClusterSpec
+
+    @property
+    def is_broker(self) -> bool:
+        return self.node_id != ZOOKEEPER_ID
+
+    @property
+    def name(self) -> str:
+        return f"{self.alias}-{self.node_id}" if self.is_broker else f"{self.alias}-zookeeper"
+
+    @property
+    def properties_file(self) -> Path:
+        return self.folder / "server.properties"
+
+    def start_command(self) -> JavaCommand:
+        main_class = "kafka.Kafka" if self.is_broker else "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return java_command(
+            self.jars,
+            main_class,
+            str(self.properties_file),
+            jvm=self.spec.jvm if self.is_broker else TEST_JVM,
+            options=(
+                "-Dheliograph.log.level=INFO",
+                f"-Djava.io.tmpdir={self.folder}",  # native codec libraries are unpacked there
+                f"-XX:ErrorFile={self.log_file.with_suffix('.crash')}",
+                "-XX:+ExitOnOutOfMemoryError",
+            ),
+        )
+
+    def format_command(self, cluster_id: str) -> JavaCommand:
+        """Makes a KRaft node's log folder."""
+        arguments = ("format", "-t", cluster_id, "-c", str(self.properties_file))
+        return java_command(self.jars, "kafka.tools.StorageTool", *arguments, jvm=TEST_JVM)
+
+
+def new_cluster_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def count_ports(spec: ClusterSpec) -> int:
+    """A listener for each broker; then ZooKeeper's, or a controller listener for each."""
+    return spec.brokers + (1 if spec.has_zookeeper else spec.brokers)
+
+
+def plan_nodes(spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Path, logs: Path) -> tuple[Node, ...]:
+    """The nodes of a cluster in the order to start them."""
+    listener_ports, inner_ports = ports[: spec.brokers], ports[spec.brokers :]
+
+    def node(node_id: int, port: int, properties: Mapping[str, str]) -> Node:
+        name = f"{spec.alias}-{node_id}" if node_id else f"{spec.alias}-zookeeper"
+        folder = data / name
+        return Node(
+            alias=spec.alias,
+            node_id=node_id,
+            port=port,
+            folder=folder,
+            log_file=logs / f"{name}.log",
+            properties={**properties, "dataDir" if node_id == ZOOKEEPER_ID else "log.dirs": str(folder / "log")},
+            jars=jars,
+            spec=spec,
+        )
+
+    brokers = tuple(
+        node(broker_id, port, broker_properties(spec, broker_id, port, inner_ports))
+        for broker_id, port in enumerate(listener_ports, start=1)
+    )
+    if spec.has_zookeeper:
+        return (node(ZOOKEEPER_ID, inner_ports[0], _zookeeper_properties(inner_ports[0])), *brokers)
+    return brokers
+
+
+def broker_properties(spec: ClusterSpec, broker_id: int, port: int, inner_ports: Sequence[int]) -> dict[str, str]:
+    factor = str(min(3, spec.brokers))
+    properties = {
+        **_BROKER_DEFAULTS,
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        **(_zookeeper_mode(broker_id, port, inner_ports) if spec.has_zookeeper else {}),
+        **(_kraft_mode(broker_id, port, inner_ports) if not spec.has_zookeeper else {}),
+    }
+    if spec.version.startswith("4."):
+        properties |= {**_KAFKA_4_DEFAULTS, "share.coordinator.state.topic.replication.factor": factor}
+    if spec.racks:
+        properties["broker.rack"] = spec.racks[broker_id - 1]
+    return {**properties, **spec.config}
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """The text of a properties file; keys and values here need no escapes but the backslash's."""
+    return "".join(f"{key}={value}\n" for key, value in sorted(properties.items())).replace("\\", "\\\\")
+
+
+def _kraft_mode(broker_id: int, port: int, controller_ports: Sequence[int]) -> dict[str, str]:
+    voters = ",".join(f"{node_id}@127.0.0.1:{inner}" for node_id, inner in enumerate(controller_ports, start=1))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(broker_id),
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_ports[broker_id - 1]}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": voters,
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+
+
+def _zookeeper_mode(broker_id: int, port: int, inner_ports: Sequence[int]) -> dict[str, str]:
+    return {
+        "broker.id": str(broker_id),
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "zookeeper.connect": f"127.0.0.1:{inner_ports[0]}",
+        "zookeeper.connection.timeout.ms": "60000",
+    }
+
+
+def _zookeeper_properties(port: int) -> dict[str, str]:
+    return {
+        "admin.enableServer": "false",
+        "clientPort": str(port),
+        "clientPortAddress": "127.0.0.1",
+        "maxClientCnxns": "0",
+        "tickTime": "2000",
+    }

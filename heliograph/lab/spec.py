@@ -1,0 +1,76 @@
+"""What a lab cluster is to be: plain values and the text form of the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from heliograph.errors import LabError
+
+DEFAULT_VERSION = "4.3.1"
+SUPPORTED_VERSIONS = ("4.3.1", "3.9.1", "2.4.1")
+_TEXT_FORM = re.compile(r"(?P<alias>[^:@]+)(?::(?P<brokers>[^:@]+))?(?:@(?P<version>[^:@]+))?")
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jvm:
+    """Memory and flags of a broker's Java process."""
+
+    heap: str = "384m"
+    # Serial collector and the first compiler only: starts quickly, little CPU, slow under load.
+    flags: tuple[str, ...] = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+TEST_JVM = Jvm()
+# The flags of Kafka's own start scripts, for measurements.
+ORDINARY_JVM = Jvm(
+    heap="1g",
+    flags=("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """One cluster to start. `config` wins over the lab's broker defaults; `racks` is one per broker, or empty."""
+
+    alias: str
+    brokers: int = 1
+    version: str = DEFAULT_VERSION
+    config: Mapping[str, str] = field(default_factory=dict)
+    racks: tuple[str, ...] = ()
+    jvm: Jvm = TEST_JVM
+
+    def __post_init__(self) -> None:
+        if not _ALIAS.fullmatch(self.alias):
+            raise LabError(
+                f'"{self.alias}" is not a cluster alias', remedy="use letters, digits, dots, dashes and underscores"
+            )
+        if self.brokers < 1:
+            raise LabError(f'cluster "{self.alias}" cannot have {self.brokers} brokers', remedy="ask for one or more")
+        if self.version not in SUPPORTED_VERSIONS:
+            raise LabError(
+                f'the lab has no Kafka "{self.version}" for cluster "{self.alias}"',
+                remedy=f"choose one of {', '.join(SUPPORTED_VERSIONS)}",
+            )
+        if self.racks and len(self.racks) != self.brokers:
+            raise LabError(
+                f'cluster "{self.alias}" has {self.brokers} brokers but {len(self.racks)} racks',
+                remedy="name one rack per broker, or none",
+            )
+
+    @property
+    def has_zookeeper(self) -> bool:
+        return self.version.startswith("2.")
+
+
+def parse_cluster_spec(text: str, *, version: str = DEFAULT_VERSION, jvm: Jvm = TEST_JVM) -> ClusterSpec:
+    """`alias[:brokers][@version]`, as in `backup:3` or `old:1@2.4.1`. Raises LabError."""
+    match = _TEXT_FORM.fullmatch(text)
+    brokers = (match["brokers"] or "1") if match else ""
+    if match is None or not brokers.isdecimal():
+        raise LabError(
+            f'"{text}" does not describe a cluster', remedy='write alias[:brokers][@version], for example "backup:3"'
+        )
+    return ClusterSpec(alias=match["alias"], brokers=int(brokers), version=match["version"] or version, jvm=jvm)

@@ -1,0 +1,45 @@
+"""Rows as text: a table for people, JSON and YAML with the same field names for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+Row = Mapping[str, str | int | float | bool | None]
+
+
+class OutputFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def render_rows(rows: Sequence[Row], output: OutputFormat, *, conclusion: str = "") -> str:
+    """`conclusion` is a table's last line; programs do not get it."""
+    if output is OutputFormat.JSON:
+        return json.dumps(rows, indent=2)
+    if output is OutputFormat.YAML:
+        return _yaml(rows)
+    return "\n".join(filter(None, [_table(rows), conclusion]))
+
+
+def _yaml(rows: Sequence[Row]) -> str:
+    """A list of flat mappings. JSON's scalars are YAML's, so the quoting is JSON's."""
+    blocks = ["\n  ".join(f"{key}: {json.dumps(value)}" for key, value in row.items()) for row in rows]
+    return "\n".join(f"- {block}" for block in blocks) or "[]"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    headings = list(rows[0])
+    cells = [["-" if row[heading] is None else str(row[heading]) for heading in headings] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    is_number = [all(isinstance(row[heading], int | float | None) for row in rows) for heading in headings]
+
+    def line(texts: Sequence[str]) -> str:
+        columns = zip(texts, widths, is_number, strict=True)
+        return "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in columns).rstrip()
+
+    return "\n".join(line(texts) for texts in [[heading.upper() for heading in headings], *cells])
