@@ -140,7 +140,7 @@ def test_policies_by_java_class_name() -> None:
     assert make_policy(mirror + "DefaultReplicationPolicy", "_", "A") == DefaultPolicy(separator="_", source_alias="A")
     for name in (mirror, "io.strimzi.kafka.connect.mirror."):
         assert make_policy(name + "IdentityReplicationPolicy", source_alias="A") == SAME
-    with pytest.raises(ConfigError, match="DefaultReplicationPolicy.*IdentityReplicationPolicy"):
+    with pytest.raises(ConfigError, match=r"DefaultReplicationPolicy.*IdentityReplicationPolicy"):
         make_policy("com.example.Mine")
 
 

@@ -1,0 +1,86 @@
+"""Which topics and groups are mirrored: MM2's lists of Java patterns, and the rules around them.
+
+Pure functions of names. A list is joined with `|` before it is compiled, as MM2 does, so that even
+`(a, b)c` and a leading `(?i)` mean what they mean there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import regex
+
+from heliograph.errors import ConfigError
+from heliograph.javaregex import translate
+from heliograph.naming import ReplicationPolicy, is_cycle
+
+_MATCH_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NameFilter:
+    """Includes and excludes, full match; excludes win, an empty list matches nothing."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _compile(self.include)
+        _compile(self.exclude)
+
+    def accepts(self, name: str) -> bool:
+        return _matches(self.include, name) and not _matches(self.exclude, name)
+
+
+TopicFilter = NameFilter
+GroupFilter = NameFilter
+
+
+def should_mirror(
+    policy: ReplicationPolicy,
+    topic_filter: NameFilter,
+    topic: str,
+    target_alias: str,
+    *,
+    heartbeats_enabled: bool = True,
+    never: Collection[str] = (),
+) -> bool:
+    """Whether a flow to `target_alias` copies the topic; `never` names the storage topics of the configuration."""
+    if topic in never or is_own_internal_topic(topic) or policy.is_internal_topic(topic):
+        return False
+    wanted = topic_filter.accepts(topic) or (heartbeats_enabled and policy.is_heartbeats_topic(topic))
+    return wanted and not is_cycle(policy, topic, target_alias)
+
+
+def is_own_internal_topic(topic: str) -> bool:
+    """Our ledger and rejected-record topics, which keep their dots whatever the separator."""
+    return topic.startswith(("mm2-ledger.", "mm2-rejected.")) and topic.endswith(".internal")
+
+
+@lru_cache(maxsize=4096)
+def _compile(patterns: tuple[str, ...]) -> Any:
+    if not patterns:
+        return None
+    try:
+        return regex.compile(translate("|".join(patterns)), regex.V1)
+    except ConfigError:
+        for pattern in patterns:
+            translate(pattern)  # name the one at fault, if it is one alone
+        raise
+
+
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    compiled = _compile(patterns)
+    if compiled is None:
+        return False
+    try:
+        return compiled.fullmatch(name, timeout=_MATCH_TIMEOUT_S) is not None
+    except TimeoutError:
+        raise ConfigError(
+            f'pattern "{"|".join(patterns)}" takes more than {_MATCH_TIMEOUT_S:.0f} s on "{name}"',
+            why="nested repetitions make the matcher try every way to cut the name",
+            remedy="write the pattern without a repetition inside a repetition",
+        ) from None
