@@ -56,7 +56,7 @@ class Ports:
     def __init__(self, lock_file: Path) -> None:
         lock_file.parent.mkdir(parents=True, exist_ok=True)
         # Never closed before the process ends: closing any handle of the file drops all its locks.
-        self._file = lock_file.open("a+b")
+        self._lock_file = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o644)
         self._taken: set[int] = set()
 
     def take(self, count: int) -> list[int]:
@@ -73,7 +73,7 @@ class Ports:
 
     def _lock(self, port: int) -> bool:
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         except OSError:
             return False
         return True

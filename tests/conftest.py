@@ -1,0 +1,92 @@
+"""What all tests share: real clusters, started when first asked for, once per run.
+
+    primary, backup   one broker each, 4.3.1, started together      trio   three brokers, 4.3.1
+    old               one broker, 2.4.1, with ZooKeeper             mid    one broker, 3.9.1
+
+Each is a `heliograph.lab.Cluster`. A broker that a test stopped or killed is started again after the test.
+Topics are the test's own affair: use names of your own. Logs of a failed run are copied to artifacts/.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.lab import Cluster, ClusterSpec, Lab
+
+ARTIFACTS = Path(__file__).parent.parent / "artifacts"
+_LAB = pytest.StashKey[Lab]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="a skipped test makes the run fail")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("--no-skips") and terminalreporter.stats.get("skipped"):
+        terminalreporter.write_line("skipped tests count as failures here (--no-skips)", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped") if reporter else None
+    if session.config.getoption("--no-skips") and skipped and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The run's lab; a test may start further clusters in it."""
+    with Lab(tmp_path_factory.mktemp("lab")) as lab:
+        request.config.stash[_LAB] = lab
+        yield lab
+        if request.session.testsfailed:
+            shutil.copytree(lab.folder.logs, ARTIFACTS / "lab-logs", dirs_exist_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def _brokers_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    lab = request.config.stash.get(_LAB, None)
+    for cluster in lab.clusters if lab else ():
+        for node in cluster.brokers:
+            if node.node_id not in cluster.running_ids:
+                cluster.start_broker(node.node_id)
+
+
+@pytest.fixture(scope="session")
+def pair(lab: Lab) -> tuple[Cluster, Cluster]:
+    lab.start([ClusterSpec(alias="primary"), ClusterSpec(alias="backup")])
+    return lab.cluster("primary"), lab.cluster("backup")
+
+
+@pytest.fixture(scope="session")
+def primary(pair: tuple[Cluster, Cluster]) -> Cluster:
+    return pair[0]
+
+
+@pytest.fixture(scope="session")
+def backup(pair: tuple[Cluster, Cluster]) -> Cluster:
+    return pair[1]
+
+
+@pytest.fixture(scope="session")
+def trio(lab: Lab) -> Cluster:
+    lab.start([ClusterSpec(alias="trio", brokers=3, racks=("a", "b", "c"))])
+    return lab.cluster("trio")
+
+
+@pytest.fixture(scope="session")
+def old(lab: Lab) -> Cluster:
+    lab.start([ClusterSpec(alias="old", version="2.4.1")])
+    return lab.cluster("old")
+
+
+@pytest.fixture(scope="session")
+def mid(lab: Lab) -> Cluster:
+    lab.start([ClusterSpec(alias="mid", version="3.9.1")])
+    return lab.cluster("mid")

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from heliograph.lab.jars import ivy_module
+from heliograph.lab.servers import broker_properties, count_ports, format_properties, new_cluster_id, plan_nodes
+from heliograph.lab.spec import ClusterSpec
+
+
+def test_every_kraft_broker_names_all_voters() -> None:
+    spec = ClusterSpec(alias="trio", brokers=3)
+    nodes = plan_nodes(spec, [1, 2, 3, 11, 12, 13], jars=Path("j"), data=Path("d"), logs=Path("l"))
+    assert [(node.name, node.port) for node in nodes] == [("trio-1", 1), ("trio-2", 2), ("trio-3", 3)]
+    voters = {node.properties["controller.quorum.voters"] for node in nodes}
+    assert voters == {"1@127.0.0.1:11,2@127.0.0.1:12,3@127.0.0.1:13"}
+    assert nodes[1].properties["listeners"] == "PLAINTEXT://127.0.0.1:2,CONTROLLER://127.0.0.1:12"
+
+
+def test_zookeeper_starts_before_its_brokers() -> None:
+    spec = ClusterSpec(alias="old", brokers=2, version="2.4.1")
+    assert count_ports(spec) == 3
+    nodes = plan_nodes(spec, [1, 2, 11], jars=Path("j"), data=Path("d"), logs=Path("l"))
+    assert [node.name for node in nodes] == ["old-zookeeper", "old-1", "old-2"]
+    assert nodes[2].properties["zookeeper.connect"] == "127.0.0.1:11"
+    assert "process.roles" not in nodes[2].properties
+
+
+def test_own_config_wins_and_rack_is_per_broker() -> None:
+    spec = ClusterSpec(alias="a", brokers=2, config={"num.io.threads": "9"}, racks=("x", "y"))
+    properties = broker_properties(spec, 2, 1000, [2000, 2001])
+    assert properties["num.io.threads"] == "9"
+    assert properties["broker.rack"] == "y"
+    assert properties["offsets.topic.replication.factor"] == "2"
+
+
+def test_properties_file_doubles_backslashes() -> None:
+    assert format_properties({"b": "x\\y", "a": "1"}) == "a=1\nb=x\\\\y\n"
+
+
+def test_cluster_ids_differ_and_have_kafkas_length() -> None:
+    first, second = new_cluster_id(), new_cluster_id()
+    assert first != second
+    assert len(first) == 22
+
+
+def test_ivy_module_names_mirrormaker_where_it_was_published() -> None:
+    assert 'name="connect-mirror" rev="4.3.1"' in ivy_module("4.3.1")
+    assert "connect-mirror" not in ivy_module("2.4.1")
