@@ -1,0 +1,96 @@
+"""Texts of a configuration to values, by the rules of Kafka's ConfigDef."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from heliograph.config.clients import Kind
+from heliograph.config.table import Key
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
+_BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
+_ADDRESS = re.compile(
+    r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<host>[^\[\]/\s]+)):(?P<port>[0-9]{1,5})"
+)
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+_JAVA_BLANKS = "".join(map(chr, range(33)))
+
+
+class BadValue(Exception):
+    """What is wrong with a value, as the end of a sentence that begins with the key."""
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Kafka's LIST: commas with blanks around them; an empty text is an empty list."""
+    text = text.strip(_JAVA_BLANKS)
+    return tuple(re.split(r"\s*,\s*", text, flags=re.ASCII)) if text else ()
+
+
+def parse_value(key: Key, text: str) -> Value:
+    """The value of a known key, or BadValue."""
+    trimmed = text.strip(_JAVA_BLANKS)
+    if key.name == "max.bytes.per.second" and trimmed.lower() == "none":
+        return None
+    if key.kind is Kind.LIST:
+        return split_list(text)
+    if key.kind is Kind.BOOLEAN:
+        return _boolean(trimmed)
+    if key.kind in _BITS:
+        return _number(key, trimmed)
+    if key.kind is Kind.DOUBLE:
+        return _double(trimmed)
+    return _choice(key, trimmed) if key.choices else text
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise BadValue(f'must be true or false, not "{text}"')
+    return text.lower() == "true"
+
+
+def _number(key: Key, text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise BadValue(f'must be a whole number, not "{text}"')
+    number, limit = int(text), 1 << (_BITS[key.kind] - 1)
+    if not -limit <= number < limit:
+        raise BadValue(f"must fit in {_BITS[key.kind]} bits; {text} does not")
+    if key.low is not None and number < key.low and number not in key.also:
+        also = "".join(f" or {other}" for other in key.also)
+        raise BadValue(f"must be at least {key.low}{also}, not {number}")
+    return number
+
+
+def _double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadValue(f'must be a number, not "{text}"') from None
+
+
+def _choice(key: Key, text: str) -> str:
+    for choice in key.choices:
+        if choice.lower() == text.lower():
+            return choice
+    raise BadValue(f'must be one of {", ".join(key.choices)}, not "{text}"')
+
+
+def parse_address(text: str) -> str:
+    """`host:port` in one form: IPv6 in brackets, no protocol in front."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise BadValue(f'must be a list of host:port; "{text}" is not')
+    if not 0 < int(match["port"]) < 65536:
+        raise BadValue(f'has a port outside 1 to 65535 in "{text}"')
+    host = match["bracketed"] or match["host"]
+    if ":" in host or match["bracketed"]:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise BadValue(f'must be a list of host:port; "{host}" in "{text}" is not an IPv6 address') from None
+        return f"[{host}]:{int(match['port'])}"
+    if not _HOST.fullmatch(host):
+        raise BadValue(f'must be a list of host:port; "{host}" is not a host name')
+    return f"{host}:{int(match['port'])}"
