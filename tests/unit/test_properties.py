@@ -1,0 +1,85 @@
+import contextlib
+from pathlib import Path
+
+import javaproperties
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.config.properties import Entry, Place, parse_properties, read_properties
+from heliograph.errors import ConfigError
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+def values(text: str) -> dict[str, str]:
+    return {key: entry.value for key, entry in parse_properties(text.encode(), "f").entries.items()}
+
+
+def lines(text: str) -> dict[str, int]:
+    entries = parse_properties(text.encode(), "f").entries.values()
+    return {entry.key: entry.place.line for entry in entries if entry.place}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=1", {"a": "1"}),
+        ("a : 1", {"a": "1"}),
+        ("a 1", {"a": "1"}),
+        ("  a=1  ", {"a": "1  "}),
+        ("a", {"a": ""}),
+        ("# c\n! c\n\na=1", {"a": "1"}),
+        ("a=1,\\\n   2", {"a": "1,2"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        ("a\\ b=1", {"a b": "1"}),
+        ("a\\=b=1", {"a=b": "1"}),
+        ("a=\\u0041\\t", {"a": "A\t"}),
+        ("a=SãoPaulo", {"a": "SãoPaulo"}),
+        ("A->B.topics=x", {"A->B.topics": "x"}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("\ufeffclusters=a", {"clusters": "a"}),
+    ],
+)
+def test_java_syntax(text: str, expected: dict[str, str]) -> None:
+    assert values(text) == expected
+
+
+def test_lines_count_comments_continuations_and_all_line_ends() -> None:
+    text = "# one\r\n\r\na=1,\\\r\n  2,\\\r\n  3\r\nb=4\rc=5\n\n  d=6"
+    assert lines(text) == {"a": 3, "b": 6, "c": 7, "d": 9}
+
+
+def test_later_duplicate_wins_with_a_warning() -> None:
+    raw = parse_properties(b"a=1\nb=2\na=3\n", "mm2.properties")
+    assert raw.entries["a"] == Entry("a", "3", Place("mm2.properties", 3))
+    [(place, text)] = raw.warnings
+    assert str(place) == "mm2.properties line 3"
+    assert text == '"a" is given twice; line 3 replaces line 1'
+
+
+def test_bad_escape_names_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"f line 2: invalid escape \\u12"):
+        parse_properties(b"a=1\nb=\\u12", "f")
+
+
+def test_latin_1_is_read_with_a_warning() -> None:
+    raw = parse_properties("a=1\nb=é".encode("latin-1"), "f")
+    assert raw.entries["b"].value == "é"
+    assert raw.warnings[0][0].line == 2
+
+
+def test_missing_file_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_properties(tmp_path / "none.properties")
+
+
+@given(st.dictionaries(TEXTS, TEXTS))
+def test_written_properties_come_back(pairs: dict[str, str]) -> None:
+    assert values(javaproperties.dumps(pairs, timestamp=False)) == pairs
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_load_or_give_a_config_error(content: bytes) -> None:
+    with contextlib.suppress(ConfigError):
+        parse_properties(content, "f")
