@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import heliograph
-from heliograph.errors import HeliographError, LabError
+from heliograph.errors import ConfigError, HeliographError, LabError
 from heliograph.lab import (
     DEFAULT_VERSION,
     SUPPORTED_VERSIONS,
@@ -74,6 +74,40 @@ def _options(
     ] = False,
 ) -> None:
     """Options before the command."""
+
+
+# run
+
+
+@app.command(
+    epilog="Example: heliograph run mm2.properties --clusters backup --conf spark.driver.memory=1g",
+)
+def run(
+    config: Annotated[Path, typer.Argument(help="MirrorMaker 2 properties.", exists=True, dir_okay=False)],
+    clusters: Annotated[
+        list[str] | None, typer.Option("--clusters", metavar="ALIAS", help="Only flows that end here; may be repeated.")
+    ] = None,
+    master: Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default: local.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; may be repeated.")
+    ] = None,
+) -> None:
+    """Mirror until stopped by Ctrl-C."""
+    from heliograph.mirror.run import run_mirror  # Spark takes a while to import
+
+    try:
+        run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []))
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_NOT_STARTED) from error
+
+
+def _parse_conf(texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for key, equals, _ in pairs:
+        if not equals or not key.startswith("spark."):
+            raise typer.BadParameter(f'"{key}" is not of the form spark.key=value', param_hint="--conf")
+    return {key: value for key, _, value in pairs}
 
 
 # lab

@@ -151,6 +151,12 @@ class RecordRefused(DataError):
     code = "RECORD_REFUSED"
 
 
+class ClusterChanged(HeliographError):
+    """A cluster is not the one that the ledger was written for."""
+
+    code = "CLUSTER_CHANGED"
+
+
 class LabError(HeliographError):
     """A lab cluster could not be started, stopped or found."""
 

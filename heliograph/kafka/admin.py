@@ -174,15 +174,12 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
     }
 
 
-async def topic_configs(
-    cluster: Cluster, topics: Sequence[str], keys: Sequence[str]
-) -> dict[str, dict[str, str]]:
+async def topic_configs(cluster: Cluster, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
     """The given configuration keys of each topic; a topic we may not describe is left out."""
     resource = messages.DescribeConfigsRequest.DescribeConfigsResource
     request = messages.DescribeConfigsRequest(
         resources=[
-            resource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(keys))
-            for name in topics
+            resource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(keys)) for name in topics
         ],
         include_synonyms=False,
         include_documentation=False,

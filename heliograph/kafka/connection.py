@@ -54,9 +54,7 @@ class BufferPool:
         for index in range(len(self._buffers)):
             if sys.getrefcount(self._buffers[index]) == _FREE_REFCOUNT:
                 capacity = len(self._buffers[index])
-                if size <= capacity <= max(4 * size, 1 << 20) and (
-                    best < 0 or capacity < len(self._buffers[best])
-                ):
+                if size <= capacity <= max(4 * size, 1 << 20) and (best < 0 or capacity < len(self._buffers[best])):
                     best = index
         if best >= 0:
             return self._buffers[best]
@@ -143,7 +141,7 @@ class Connection:
             return answer
         deadline = self._loop.time() + (timeout_s or self.timeout_s)
         self._waiting.append(_Waiting(correlation_id, answer, deadline))
-        self._unsent.extend(view for view in map(memoryview, buffers) if view.nbytes)
+        self._unsent.extend(memoryview(buffer) for buffer in buffers if len(buffer))
         if not self._writing:
             self._flush()
         if self._timer is None and self.failure is None:
@@ -232,9 +230,7 @@ class Connection:
         correlation_id = _SIZE.unpack_from(body)[0]
         if not self._waiting or self._waiting[0].correlation_id != correlation_id:
             expected = self._waiting[0].correlation_id if self._waiting else None
-            self.close(
-                ProtocolError(f"answer to request {correlation_id} where {expected} is due", where=self.where)
-            )
+            self.close(ProtocolError(f"answer to request {correlation_id} where {expected} is due", where=self.where))
             return
         item = self._waiting.popleft()
         if not item.answer.done():

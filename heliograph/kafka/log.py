@@ -35,9 +35,7 @@ def fetch_version(connection: Connection, *, with_id: bool) -> int:
 
 def produce_version(connection: Connection, *, with_id: bool) -> int:
     ours = (
-        k00_produce.VERSIONS
-        if with_id
-        else tuple(v for v in k00_produce.VERSIONS if not k00_produce.uses_topic_ids(v))
+        k00_produce.VERSIONS if with_id else tuple(v for v in k00_produce.VERSIONS if not k00_produce.uses_topic_ids(v))
     )
     return messages.pick_version(k00_produce.API_KEY, connection.versions, where=connection.where, ours=ours)
 
@@ -93,9 +91,7 @@ async def append(cluster: Cluster, topic: str, partition: int, records: Sequence
     return first
 
 
-async def append_all(
-    cluster: Cluster, records: Mapping[TopicPartition, Sequence[KeyValue]], *, now_ms: int
-) -> None:
+async def append_all(cluster: Cluster, records: Mapping[TopicPartition, Sequence[KeyValue]], *, now_ms: int) -> None:
     """Append records to many partitions: one request for each leader; what it refuses is tried again one by one."""
     by_leader: dict[int, list[TopicPartition]] = {}
     again: list[TopicPartition] = []

@@ -20,5 +20,11 @@ class BrokerAddress(NamedTuple):
     host: str
     port: int
 
+    @classmethod
+    def parse(cls, text: str) -> BrokerAddress:
+        """`host:port`, an IPv6 host in brackets; the form that configuration checked before."""
+        host, _, port = text.rpartition(":")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -14,10 +14,12 @@ finds out from the target's log how far the copy really got.
 
 from __future__ import annotations
 
+from asyncio import Task
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from heliograph.errors import HeliographError
 from heliograph.kafka.batch import BatchHeader, check_crc, iter_batches, iter_records, rewrite_header
@@ -25,6 +27,9 @@ from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk
+
+Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
+"""Starts a task of the lane's, which sees to it that a crash in it is noticed."""
 
 MEMORY_DOUBTFUL_MS = 12 * 3600 * 1000
 """Records older than this may outlive the broker's memory of our sequences: one batch in flight then."""
@@ -68,6 +73,8 @@ class PartitionCopy:
     def __init__(self, assignment: Assignment, *, producer_id: int, read_committed: bool, codec: int | None) -> None:
         self.assignment = assignment
         self.entry: Entry = assignment.entry
+        self.source_id = UUID(assignment.entry.source_topic_id)
+        self.target_id = UUID(assignment.entry.target_topic_id)
         self.state = State.SETTLING
         self.error: HeliographError | None = None
         self.fetch_offset = self.entry.source_offset
@@ -156,9 +163,7 @@ class PartitionCopy:
 
     def _move_position(self, position: int) -> None:
         """Step over source offsets that hold nothing to copy; the next run begins after them."""
-        self.entry = self.entry.moved(
-            source_offset=position, run_source=position, run_target=self.entry.target_offset
-        )
+        self.entry = self.entry.moved(source_offset=position, run_source=position, run_target=self.entry.target_offset)
         self.dirty = True
 
     # -- target side ---------------------------------------------------------------------
@@ -235,6 +240,7 @@ class PartitionCopy:
             n=piece.base_n + piece.records,
             source_offset=piece.source_end,
             target_offset=base_offset + piece.records,
+            bytes_copied=entry.bytes_copied + piece.data.nbytes,
             run_source=run_source,
             run_target=run_target,
         )

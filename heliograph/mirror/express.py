@@ -62,9 +62,7 @@ def next_parts(
     ]
 
 
-def _mergeable(
-    queue: Sequence[tuple[BatchHeader, memoryview]], *, position: int, max_bytes: int, far: bool
-) -> int:
+def _mergeable(queue: Sequence[tuple[BatchHeader, memoryview]], *, position: int, max_bytes: int, far: bool) -> int:
     """How many batches at the head are small, alike and together within the limits."""
     codec = queue[0][0].codec
     if codec:

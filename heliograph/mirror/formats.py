@@ -10,9 +10,11 @@ target.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from heliograph.kafka.batch import iter_batches, iter_records
 from heliograph.mirror.model import Entry
 
 VERSION = 1
@@ -116,6 +118,7 @@ _ENTRY_FIELDS = {
     "tt": "target_topic_id",
     "e": "count",
     "n": "n",
+    "b": "bytes_copied",
     "s": "source_offset",
     "t": "target_offset",
     "rs": "run_source",
@@ -162,6 +165,16 @@ def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
     )
 
 
+def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None, bytes | None, int]]:
+    """Key, value and next offset of each record of a fetch answer from offset `start` on."""
+    for header, view in iter_batches(records):
+        if header.is_control or header.next_offset <= start:
+            continue
+        for record in iter_records(header, view):
+            if record.offset >= start:
+                yield record.key, record.value, record.offset + 1
+
+
 def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
     """One ledger record of this group; None for another group's, a deleted or an unknown one."""
     if key is None or value is None:
@@ -178,9 +191,17 @@ def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> Ledge
         return None
 
 
+def is_foreign(group_id: str, key: bytes | None) -> bool:
+    """The record belongs to another group that shares the ledger topic."""
+    try:
+        return bool(json.loads(key or b"")[1] != group_id)
+    except (ValueError, TypeError, KeyError, IndexError):
+        return False
+
+
 def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRecord | None:
     if kind == "entry":
-        values = {
+        values: dict[str, Any] = {
             name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
             for short, name in _ENTRY_FIELDS.items()
         }
@@ -188,9 +209,7 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
     if kind == "order":
         return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
     if kind == "trouble":
-        return Trouble(
-            topic=str(rest[0]), partition=int(rest[1]), code=str(fields["code"]), text=str(fields["text"])
-        )
+        return Trouble(topic=str(rest[0]), partition=int(rest[1]), code=str(fields["code"]), text=str(fields["text"]))
     if kind == "claim":
         return Claim(
             token=str(rest[0]),

@@ -35,6 +35,8 @@ class Entry:
     target_offset: int
     run_source: int
     run_target: int
+    bytes_copied: int = 0
+    """Size of the batches written in this count."""
     source_end: int = -1
     """The source's log end as last seen; -1 before the first fetch."""
     time_ms: int = 0
@@ -73,6 +75,8 @@ class FlowTerms:
     source_bootstrap: tuple[BrokerAddress, ...]
     target_bootstrap: tuple[BrokerAddress, ...]
     group_id: str
+    connector: str
+    """The connector's name, part of every stored position."""
     producer_id: int
     ledger_topic: str
     ledger_end: int

@@ -1,0 +1,291 @@
+"""The source side of a flow in a lane: keeps every copy's queue filled.
+
+One long-polling fetch per source broker at a time. A copy takes part while it is
+COPYING and its queue has room. Leaders that moved are looked up again; what only
+the driver can decide (lost data, a recreated topic) is handed to `on_trouble`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+from heliograph.errors import (
+    BrokerRefused,
+    CorruptBatch,
+    DataLost,
+    HeliographError,
+    LogTruncated,
+    NotAuthorized,
+    TopicRecreated,
+    Unreachable,
+)
+from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.codec import k01_fetch
+from heliograph.kafka.log import fetch_version
+from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
+from heliograph.mirror.copy import PartitionCopy, Spawn, State
+from heliograph.mirror.model import FlowTerms
+
+PARTITION_BYTES = 2 * 1024 * 1024
+ANSWER_BYTES = 16 * 1024 * 1024
+QUEUE_ROOM_BYTES = 1024 * 1024
+"""A copy with less than this in its queue is fetched again."""
+MEMORY_BYTES = 64 * 1024 * 1024
+"""Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
+BLOCKED_WAIT_MS = 10
+"""Long-poll no longer than this while some copy waits for room: it must get its turn."""
+
+_OFFSET_OUT_OF_RANGE = 1
+_TOPIC_AUTHORIZATION_FAILED = 29
+_UNKNOWN_TOPIC_ID = 100
+_INCONSISTENT_TOPIC_ID = 103
+_LEADER_ERRORS = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, _UNKNOWN_TOPIC_ID, _INCONSISTENT_TOPIC_ID})
+_MIN_PAUSE_S = 0.05
+_MAX_PAUSE_S = 2.0
+
+
+class Fetcher:
+    """Fetches for all copies of one flow."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        terms: FlowTerms,
+        *,
+        on_fetched: Callable[[PartitionCopy], None],
+        on_trouble: Callable[[PartitionCopy, HeliographError], None],
+        time_left_ms: Callable[[], int],
+        spawn: Spawn,
+    ) -> None:
+        self._cluster = cluster
+        self._terms = terms
+        self._on_fetched = on_fetched
+        self._on_trouble = on_trouble
+        self._time_left_ms = time_left_ms
+        self._spawn = spawn
+        self._copies: dict[int, list[PartitionCopy]] = {}
+        self._loops: dict[int, asyncio.Task[None]] = {}
+        self._wakes: dict[int, asyncio.Event] = {}
+        self._homeless: dict[PartitionCopy, HeliographError | None] = {}
+        self._homing: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def add(self, copy: PartitionCopy) -> None:
+        """Begin to fetch for a copy that has settled, or go on with one already known."""
+        if copy.fetch_node is not None:
+            self.wake(copy)
+            return
+        self._home(copy, None)
+
+    def wake(self, copy: PartitionCopy) -> None:
+        """The copy's queue may have room again."""
+        event = self._wakes.get(copy.fetch_node) if copy.fetch_node is not None else None
+        if event is not None:
+            event.set()
+
+    def close(self) -> None:
+        self._closed = True
+        for task in self._loops.values():
+            task.cancel()
+        if self._homing is not None:
+            self._homing.cancel()
+
+    # -- which broker --------------------------------------------------------------------
+
+    def _home(self, copy: PartitionCopy, error: HeliographError | None) -> None:
+        """Find the copy's broker: at once if the leader is known, else after asking again."""
+        self._unhome(copy)
+        leader = self._cluster.catalogue.leader_of(copy.assignment.topic, copy.assignment.partition)
+        if error is None and leader is not None:
+            self._place(copy, leader)
+            return
+        self._homeless[copy] = error
+        if self._homing is None or self._homing.done():
+            self._homing = self._spawn(self._find_homes())
+
+    def _unhome(self, copy: PartitionCopy) -> None:
+        if copy.fetch_node is not None:
+            self._copies[copy.fetch_node].remove(copy)
+            copy.fetch_node = None
+
+    def _place(self, copy: PartitionCopy, node: int) -> None:
+        copy.fetch_node = node
+        self._copies.setdefault(node, []).append(copy)
+        self._wakes.setdefault(node, asyncio.Event()).set()
+        loop = self._loops.get(node)
+        if loop is None or loop.done():
+            self._loops[node] = self._spawn(self._fetch_loop(node))
+
+    async def _find_homes(self) -> None:
+        pause = _MIN_PAUSE_S
+        while self._homeless and not self._closed:
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 2, _MAX_PAUSE_S)
+            try:
+                await self._cluster.refresh({copy.assignment.topic for copy in self._homeless})
+            except HeliographError as error:
+                for copy in self._homeless:
+                    copy.error = error
+                continue
+            for copy, cause in list(self._homeless.items()):
+                del self._homeless[copy]
+                self._rehome(copy, cause)
+
+    def _rehome(self, copy: PartitionCopy, error: HeliographError | None) -> None:
+        assignment = copy.assignment
+        meta = self._cluster.catalogue.topics.get(assignment.topic)
+        if meta is not None and meta.topic_id.hex != copy.entry.source_topic_id != NO_TOPIC_ID.hex:
+            recreated = TopicRecreated(
+                f"the source topic has another id than the one copied so far (up to offset {copy.entry.source_offset})",
+                where=assignment.name,
+                source_topic_id=meta.topic_id.hex,
+            )
+            self._on_trouble(copy, recreated)
+            return
+        leader = self._cluster.catalogue.leader_of(assignment.topic, assignment.partition)
+        if leader is None:
+            copy.error = error or refused(5, "leader look-up", where=f'"{self._cluster.alias}" {assignment.name}')
+            self._homeless[copy] = copy.error
+        else:
+            self._place(copy, leader)
+
+    # -- fetching ------------------------------------------------------------------------
+
+    async def _fetch_loop(self, node: int) -> None:
+        while not self._closed:
+            wake = self._wakes[node]
+            wake.clear()
+            copying = [copy for copy in self._copies[node] if copy.state is State.COPYING]
+            wanted = [copy for copy in copying if copy.queued_bytes < QUEUE_ROOM_BYTES]
+            if not wanted:
+                await wake.wait()
+                continue
+            if self._cluster.pool.in_use_bytes() >= MEMORY_BYTES:
+                await asyncio.sleep(0.002)
+                continue
+            try:
+                await self._fetch(node, wanted, blocked=len(wanted) < len(copying))
+            except HeliographError as error:
+                for copy in list(self._copies[node]):
+                    copy.error = error
+                    self._home(copy, error)
+                return
+
+    async def _fetch(self, node: int, wanted: list[PartitionCopy], *, blocked: bool) -> None:
+        connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
+        with_id = all(copy.source_id != NO_TOPIC_ID for copy in wanted)
+        version = fetch_version(connection, with_id=with_id)
+        by_id = k01_fetch.uses_topic_ids(version)
+        topics: dict[str | UUID, list[k01_fetch.FetchPartition]] = {}
+        by_key: dict[tuple[str | UUID, int], PartitionCopy] = {}
+        first = random.randrange(len(wanted))
+        for copy in wanted[first:] + wanted[:first]:
+            assignment = copy.assignment
+            key: str | UUID = copy.source_id if by_id else assignment.topic
+            topics.setdefault(key, []).append(
+                k01_fetch.FetchPartition(assignment.partition, copy.fetch_offset, PARTITION_BYTES)
+            )
+            by_key[key, assignment.partition] = copy
+        correlation_id = connection.next_correlation_id()
+        wait_ms = max(0, min(BLOCKED_WAIT_MS if blocked else self._terms.fetch_max_wait_ms, self._time_left_ms()))
+        request = k01_fetch.encode_fetch_request(
+            version,
+            list(topics.items()),
+            correlation_id=correlation_id,
+            client_id=self._cluster.client_id,
+            max_wait_ms=wait_ms,
+            min_bytes=self._terms.fetch_min_bytes,
+            max_bytes=max(1024 * 1024, ANSWER_BYTES // max(1, len(self._copies))),
+            isolation_level=int(self._terms.read_committed),
+            rack_id=self._terms.client_rack,
+        )
+        body = await connection.send([request], correlation_id)
+        try:
+            response = k01_fetch.decode_fetch_response(body, version)
+        except HeliographError as error:
+            connection.close(error)
+            raise
+        if response.error_code:
+            raise refused(response.error_code, "Fetch", where=connection.where)
+        for topic in response.topics:
+            for answer in topic.partitions:
+                fetched = by_key.get((topic.topic, answer.partition))
+                if fetched is not None and fetched.fetch_node == node and fetched.state is State.COPYING:
+                    self._take(fetched, answer)
+
+    def _take(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
+        if answer.error_code:
+            self._refused(copy, answer)
+        elif answer.preferred_read_replica >= 0 and answer.preferred_read_replica in self._cluster.catalogue.brokers:
+            self._unhome(copy)
+            self._place(copy, answer.preferred_read_replica)
+        elif answer.records or answer.high_watermark != copy.entry.source_end:
+            try:
+                copy.take(answer)
+            except CorruptBatch as error:
+                self._on_trouble(copy, error)
+                return
+            self._on_fetched(copy)
+
+    def _refused(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
+        assignment = copy.assignment
+        code = answer.error_code
+        error: HeliographError = refused(code, "Fetch", where=f'"{self._cluster.alias}" {assignment.name}')
+        if code == _OFFSET_OUT_OF_RANGE:
+            if copy.fetch_node != self._cluster.catalogue.leader_of(assignment.topic, assignment.partition):
+                self._home(copy, None)  # a follower may be behind; the leader knows
+                return
+            self._unhome(copy)
+            self._spawn(self._diagnose_range(copy, error))
+            return
+        if code == _TOPIC_AUTHORIZATION_FAILED:
+            error = NotAuthorized(
+                f'"{self._cluster.alias}" refused Fetch for "{assignment.topic}"',
+                where=assignment.name,
+                remedy="grant Read on the topic",
+            )
+        if code not in _LEADER_ERRORS:
+            copy.error = error
+        self._home(copy, error)
+
+    async def _diagnose_range(self, copy: PartitionCopy, error: HeliographError) -> None:
+        """The source does not have the wanted offset: too old, or beyond the end?"""
+        where = TopicPartition(copy.assignment.topic, copy.assignment.partition)
+        try:
+            start = (await list_offsets(self._cluster, [where], EARLIEST))[where]
+            end = (await list_offsets(self._cluster, [where], LATEST))[where]
+        except (Unreachable, BrokerRefused) as failure:
+            self._home(copy, failure)
+            return
+        if start.error_code or end.error_code:
+            self._home(copy, error)
+            return
+        position = copy.fetch_offset
+        if position < start.offset:
+            lost: HeliographError = DataLost(
+                f"offsets {position} to {start.offset - 1} ({start.offset - position} records) expired on "
+                f'"{self._cluster.alias}" uncopied',
+                where=copy.assignment.name,
+                why=f"copying goes on at {start.offset}",
+                remedy="raise retention.ms",
+                position=position,
+                log_start=start.offset,
+                log_end=end.offset,
+            )
+        elif position > end.offset:
+            lost = LogTruncated(
+                f"the source ends at offset {end.offset}, the copy stands at {position}",
+                where=copy.assignment.name,
+                why="unclean leader election, or the topic was recreated",
+                position=position,
+                log_start=start.offset,
+                log_end=end.offset,
+            )
+        else:
+            self._home(copy, error)
+            return
+        self._on_trouble(copy, lost)

@@ -1,0 +1,499 @@
+"""A lane: one Spark task that copies its assignments until the epoch ends.
+
+*Runs* in a Spark task; imports no pyspark. Each flow of the lane has a fetcher
+and a sender around the same copies; the lane itself settles copies, writes
+positions and ledger to the target once a flush interval, listens there for the
+driver's word, and ends in time. A failing partition never ends a lane: it is
+reported in its row. Connections outlive the epoch in the worker process, so that
+the next one starts warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+from heliograph.errors import (
+    CorruptBatch,
+    DataError,
+    DataLost,
+    HeliographError,
+    LogTruncated,
+    RecordRefused,
+    TargetTopicLost,
+    TopicRecreated,
+)
+from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
+from heliograph.kafka.batch import BatchHeader
+from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.connection import BufferPool
+from heliograph.kafka.log import KeyValue, append_all, fetch_partition, read_batches
+from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
+from heliograph.mirror import formats
+from heliograph.mirror.copy import PartitionCopy, State, visible_batches
+from heliograph.mirror.fetcher import Fetcher
+from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.sender import Sender
+from heliograph.mirror.settle import settle
+
+DRAIN_S = 0.8
+"""How long answers may still come in after the epoch's end."""
+LISTEN_WAIT_MS = 5_000
+PARENT_CHECK_S = 0.5
+MIN_PAUSE_S = 0.05
+MAX_PAUSE_S = 5.0
+FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, TopicRecreated)
+"""What settling cannot mend: where to go on is a question of policy."""
+CORRUPT_TRIES = 3
+"""A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""
+
+
+def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -> list[LedgerRow]:
+    """Copy until the epoch ends; a row for every assignment.
+
+    *Runs* in a task. *Called* once a lane and epoch. *Pickles* nothing but its arguments.
+    """
+    return _worker.loop().run_until_complete(Lane(lane, assignments, terms).run())
+
+
+class _Worker:
+    """What a worker process keeps from epoch to epoch: its event loop and its clusters."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+        self._clusters: dict[tuple[str, tuple[BrokerAddress, ...], str], Cluster] = {}
+        self._pool = BufferPool()
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._pid != os.getpid():
+            self.__init__()  # type: ignore[misc]  # a forked child has its parent's sockets: start afresh
+            self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+        return self._loop
+
+    def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str) -> Cluster:
+        key = (alias, bootstrap, client_id)
+        cluster = self._clusters.get(key)
+        if cluster is None:
+            cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self._pool)
+        return cluster
+
+
+_worker = _Worker()
+
+
+class Lane:
+    """One epoch of one lane, all its flows together."""
+
+    def __init__(self, lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -> None:
+        self.index = lane
+        self.terms = terms
+        self._started = time.monotonic()
+        self._deadline = self._started + terms.duration_ms / 1000
+        self._parent = os.getppid()
+        self._over = asyncio.Event()
+        self._crash: BaseException | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._assignments = assignments
+
+    async def run(self) -> list[LedgerRow]:
+        flows = [
+            FlowLane(self, flow, [item for item in self._assignments if item.flow == flow.name])
+            for flow in self.terms.flows
+            if any(item.flow == flow.name for item in self._assignments)
+        ]
+        for flow in flows:
+            flow.start()
+        try:
+            await self._until_over()
+            for flow in flows:
+                flow.stop()
+            await asyncio.gather(*(flow.finish() for flow in flows))
+        finally:
+            await self._cancel_tasks()
+        if self._crash is not None:
+            raise self._crash
+        active_ms = int((time.monotonic() - self._started) * 1000)
+        return [row for flow in flows for row in flow.rows(active_ms)]
+
+    def time_left_ms(self) -> int:
+        return max(0, int((self._deadline - time.monotonic()) * 1000))
+
+    def end(self) -> None:
+        self._over.set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._crash = self._crash or error
+            self.end()
+
+    async def _until_over(self) -> None:
+        """Wait for the deadline, the driver's word, or the end of the Spark worker around us."""
+        while not self._over.is_set():
+            left = self._deadline - time.monotonic()
+            if left <= 0 or os.getppid() != self._parent:
+                return
+            try:
+                await asyncio.wait_for(self._over.wait(), min(left, PARENT_CHECK_S))
+            except TimeoutError:
+                continue
+
+    async def _cancel_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class FlowLane:
+    """The part of one flow that one lane copies."""
+
+    def __init__(self, lane: Lane, terms: FlowTerms, assignments: Sequence[Assignment]) -> None:
+        self._lane = lane
+        self._terms = terms
+        task = f"{terms.name}|{terms.connector}-{lane.index}"
+        self._source = _worker.cluster(terms.source, terms.source_bootstrap, f"{task}|replication-consumer")
+        self._target = _worker.cluster(terms.target, terms.target_bootstrap, f"{task}|replication-producer")
+        self._copies = [
+            PartitionCopy(
+                assignment,
+                producer_id=terms.producer_id,
+                read_committed=terms.read_committed,
+                codec=terms.compression,
+            )
+            for assignment in assignments
+        ]
+        self._fetcher = Fetcher(
+            self._source,
+            terms,
+            on_fetched=self._on_fetched,
+            on_trouble=self._on_trouble,
+            time_left_ms=lane.time_left_ms,
+            spawn=lane.spawn,
+        )
+        self._sender = Sender(
+            self._target, terms, on_progress=self._fetcher.wake, on_doubt=self._on_doubt, spawn=lane.spawn
+        )
+        self._unsettled = asyncio.Event()
+        self._unsettled.set()
+        self._troubles: list[formats.Trouble] = []
+        self._pump_due = False
+        self._keys = {copy: _Keys(terms, copy.assignment) for copy in self._copies}
+        self._flushing = asyncio.Lock()
+
+    # -- life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._lane.spawn(self._settle_loop())
+        self._lane.spawn(self._flush_loop())
+        self._lane.spawn(self._listen())
+
+    def stop(self) -> None:
+        """Fetch and send nothing more."""
+        self._fetcher.close()
+        self._sender.stop()
+
+    async def finish(self) -> None:
+        """Let answers come in, then write down how far it went."""
+        give_up = time.monotonic() + DRAIN_S
+        while self._sender.in_flight and time.monotonic() < give_up:
+            await asyncio.sleep(0.002)
+        self._sender.abandon()
+        with contextlib.suppress(TimeoutError, HeliographError):  # the rows carry the same, settling finds the rest
+            await asyncio.wait_for(self._flush(), DRAIN_S)
+
+    def rows(self, active_ms: int) -> list[LedgerRow]:
+        host = socket.gethostname()
+        return [
+            LedgerRow(
+                flow=self._terms.name,
+                topic=copy.assignment.topic,
+                partition=copy.assignment.partition,
+                lane=self._lane.index,
+                entry=copy.entry,
+                records=copy.records,
+                bytes=copy.bytes,
+                active_ms=active_ms,
+                host=host,
+                state=copy.state.value,
+                error_code=copy.error.code if copy.error else "",
+                error_text=str(copy.error) if copy.error else "",
+                details=copy.error.details if copy.error else {},
+            )
+            for copy in self._copies
+        ]
+
+    # -- from source to target -----------------------------------------------------------
+
+    def _on_fetched(self, copy: PartitionCopy) -> None:
+        if copy.has_work:
+            self._sender.offer(copy)
+            if not self._pump_due:
+                self._pump_due = True
+                asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Once after all partitions of a fetch answer, so that they share requests."""
+        self._pump_due = False
+        self._sender.pump()
+
+    def _on_trouble(self, copy: PartitionCopy, error: HeliographError) -> None:
+        """The source side cannot go on with this copy."""
+        self._sender.fail(copy, error)
+
+    def _on_doubt(self, copy: PartitionCopy) -> None:
+        """Nothing of the copy is in flight any more: decide by what put it in doubt."""
+        error = copy.error
+        copy.enter(State.WAITING)
+        copy.failures += 1
+        if isinstance(error, FOR_THE_DRIVER) or (isinstance(error, CorruptBatch) and copy.failures > CORRUPT_TRIES):
+            self._release(copy, error)
+        else:
+            self._back_off(copy)
+
+    def _back_off(self, copy: PartitionCopy) -> None:
+        pause = min(MIN_PAUSE_S * 2 ** min(copy.failures - 1, 10), MAX_PAUSE_S) * random.uniform(0.7, 1.3)
+        asyncio.get_running_loop().call_later(pause, self._settle_again, copy)
+
+    def _settle_again(self, copy: PartitionCopy) -> None:
+        if copy.state is State.WAITING:
+            copy.enter(State.SETTLING)
+            self._unsettled.set()
+
+    def _release(self, copy: PartitionCopy, error: HeliographError) -> None:
+        copy.release(error)
+        self._troubles.append(
+            formats.Trouble(
+                topic=copy.assignment.topic, partition=copy.assignment.partition, code=error.code, text=str(error)
+            )
+        )
+        self._lane.spawn(self._flush_quietly())
+
+    # -- settling ------------------------------------------------------------------------
+
+    async def _settle_loop(self) -> None:
+        known_source = self._source.catalogue.topics.keys() >= {copy.assignment.topic for copy in self._copies}
+        stale = not known_source or not self._target.catalogue.topics
+        while True:
+            await self._unsettled.wait()
+            self._unsettled.clear()
+            copies = [copy for copy in self._copies if copy.state is State.SETTLING]
+            if not copies:
+                continue
+            try:
+                await self._ensure_metadata(copies, stale=stale)
+                ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
+            except HeliographError as error:
+                stale = True
+                self._all_wait(copies, error)
+                continue
+            stale = any(answer.error_code for answer in ends.values())
+            for copy in copies:
+                self._settle_one(copy, ends[_target_of(copy)])
+
+    async def _ensure_metadata(self, copies: Sequence[PartitionCopy], *, stale: bool) -> None:
+        targets = {copy.assignment.target_topic for copy in copies}
+        homeless = any(
+            self._target.catalogue.leader_of(copy.assignment.target_topic, copy.assignment.partition) is None
+            for copy in copies
+        )
+        if stale or homeless or any(copy.failures for copy in copies):
+            await self._target.refresh(targets | {self._terms.ledger_topic, self._terms.offset_topic})
+            await self._source.refresh({copy.assignment.topic for copy in copies})
+
+    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
+        meta = self._target.catalogue.topics.get(copy.assignment.target_topic)
+        if meta is not None and meta.topic_id not in (copy.target_id, NO_TOPIC_ID):
+            self._release(
+                copy,
+                TargetTopicLost(
+                    f'"{copy.assignment.target_topic}" was deleted and made anew on "{self._terms.target}"',
+                    where=copy.assignment.name,
+                ),
+            )
+        elif end.error_code:
+            self._all_wait(
+                [copy],
+                refused(end.error_code, "ListOffsets", where=f'"{self._terms.target}" {copy.assignment.name}'),
+            )
+        elif end.offset == copy.entry.target_offset:
+            self._go(copy)
+        else:
+            self._lane.spawn(self._settle_by_tail(copy, end.offset))
+
+    async def _settle_by_tail(self, copy: PartitionCopy, target_end: int) -> None:
+        try:
+            settled = await settle(
+                copy.assignment,
+                copy.entry,
+                target_end,
+                producer_id=self._terms.producer_id,
+                target=_TargetLog(self._target, copy.assignment),
+                source=_SourceLog(self._source, copy.assignment, read_committed=self._terms.read_committed),
+            )
+        except DataError as error:
+            self._release(copy, error)
+        except HeliographError as error:
+            self._all_wait([copy], error)
+        else:
+            copy.records += settled.found
+            self._go(copy, settled.entry)
+
+    def _go(self, copy: PartitionCopy, entry: Any = None) -> None:
+        copy.settled(entry or copy.entry)
+        if copy.error is not None and copy.error.retriable:
+            copy.error = None
+        copy.target_node = None
+        self._fetcher.add(copy)
+
+    def _all_wait(self, copies: Sequence[PartitionCopy], error: HeliographError) -> None:
+        for copy in copies:
+            copy.error = error
+            copy.failures += 1
+            copy.enter(State.WAITING)
+            self._back_off(copy)
+
+    # -- positions, ledger and the driver's word -------------------------------------------
+
+    async def _flush_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._terms.flush_ms / 1000)
+            await self._flush_quietly()
+
+    async def _flush_quietly(self) -> None:
+        """A failed flush is tried again with the next; stored positions are only behind until then."""
+        try:
+            await self._flush()
+        except HeliographError:
+            return
+
+    async def _flush(self) -> None:
+        async with self._flushing:
+            dirty = [copy for copy in self._copies if copy.dirty]
+            troubles, self._troubles = self._troubles, []
+            if not dirty and not troubles:
+                return
+            for copy in dirty:
+                copy.dirty = False
+            now_ms = int(time.time() * 1000)
+            ledger: list[KeyValue] = [formats.encode_trouble(self._terms.group_id, trouble) for trouble in troubles]
+            positions: dict[TopicPartition, list[KeyValue]] = {}
+            for copy in dirty:
+                keys = self._keys[copy]
+                ledger.append((keys.entry, formats.encode_entry(copy.entry.moved(time_ms=now_ms))))
+                if copy.entry.source_offset > 0:
+                    positions.setdefault(keys.position_partition, []).append(
+                        (keys.position, formats.encode_position_value(copy.entry.source_offset))
+                    )
+            try:
+                # The ledger first: a position ahead of its entry then means that another tool had the flow.
+                await append_all(self._target, {TopicPartition(self._terms.ledger_topic, 0): ledger}, now_ms=now_ms)
+                await append_all(self._target, positions, now_ms=now_ms)
+            except BaseException:
+                for copy in dirty:
+                    copy.dirty = True
+                self._troubles = troubles + self._troubles
+                raise
+
+    async def _listen(self) -> None:
+        """End when the driver says so; its word stands in the ledger."""
+        offset = self._terms.ledger_end
+        while True:
+            try:
+                answer = await fetch_partition(
+                    self._target,
+                    self._terms.ledger_topic,
+                    0,
+                    offset,
+                    channel="listen",
+                    max_wait_ms=min(LISTEN_WAIT_MS, max(1, self._lane.time_left_ms())),
+                )
+            except HeliographError:
+                await asyncio.sleep(MIN_PAUSE_S)
+                continue
+            for key, value, following in formats.iter_ledger(answer.records, offset):
+                offset = following
+                record = formats.parse_ledger(self._terms.group_id, key, value)
+                if (
+                    isinstance(record, formats.Order)
+                    and record.owner == self._lane.terms.owner
+                    and record.end_epoch >= self._lane.terms.epoch_id
+                ):
+                    self._lane.end()
+
+
+class _Keys:
+    """The keys under which one copy's position and entry are written."""
+
+    __slots__ = ("entry", "position", "position_partition")
+
+    def __init__(self, terms: FlowTerms, assignment: Assignment) -> None:
+        self.entry = formats.encode_entry_key(terms.group_id, assignment.topic, assignment.partition)
+        self.position = formats.encode_position_key(
+            terms.source, assignment.topic, assignment.partition, connector=terms.connector
+        )
+        self.position_partition = TopicPartition(
+            terms.offset_topic, formats.partition_for(self.position, terms.offset_partitions)
+        )
+
+
+class _TargetLog:
+    """The target partition's batches, for settling."""
+
+    def __init__(self, cluster: Cluster, assignment: Assignment) -> None:
+        self._cluster = cluster
+        self._assignment = assignment
+
+    def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        return read_batches(self._cluster, self._assignment.target_topic, self._assignment.partition, start, end)
+
+
+class _SourceLog:
+    """What a copy would take from the source, for settling."""
+
+    def __init__(self, cluster: Cluster, assignment: Assignment, *, read_committed: bool) -> None:
+        self._cluster = cluster
+        self._assignment = assignment
+        self._read_committed = read_committed
+
+    async def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        offset = start
+        while True:
+            answer = await self._fetch(offset)
+            before = offset
+            for header, view in visible_batches(
+                answer, offset, read_committed=self._read_committed, where=self._assignment.name
+            ):
+                if header.record_count:
+                    yield header, view
+                offset = header.next_offset
+            if offset == before:
+                return
+
+    async def _fetch(self, offset: int) -> Any:
+        assignment = self._assignment
+        try:
+            return await fetch_partition(
+                self._cluster, assignment.topic, assignment.partition, offset, read_committed=self._read_committed
+            )
+        except HeliographError as error:
+            if error.details.get("error_code") == 1:
+                raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
+            raise
+
+
+def _target_of(copy: PartitionCopy) -> TopicPartition:
+    return TopicPartition(copy.assignment.target_topic, copy.assignment.partition)

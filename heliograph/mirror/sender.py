@@ -1,0 +1,286 @@
+"""The target side of a flow in a lane: sends pieces, checks every answer.
+
+A request carries one batch for each partition of that leader that has one; up to
+five requests are in flight on a leader's connection. A partition's pieces leave by
+one connection only, in order. An answer is believed only if the batch stands where
+it was expected; anything else puts the copy in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+from heliograph.errors import (
+    DataError,
+    HeliographError,
+    InternalError,
+    NotAuthorized,
+    ProtocolError,
+    RecordRefused,
+    SecondWriter,
+)
+from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.codec import k00_produce
+from heliograph.kafka.connection import Connection
+from heliograph.kafka.log import produce_version
+from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
+from heliograph.mirror.model import FlowTerms
+
+MAX_REQUESTS = 5
+REQUEST_BYTES = 8 * 1024 * 1024
+REQUEST_TIMEOUT_MS = 20_000
+FAR_S = 0.02
+"""A target that takes longer than this to answer is far: larger batches are worth some CPU then."""
+
+_TOPIC_AUTHORIZATION_FAILED = 29
+_REFUSALS = {
+    10: "it is larger than the target's max.message.bytes",
+    18: "it is larger than the target's segment",
+    32: "its timestamp is out of the range that the target accepts",
+    87: "the target does not accept it (a null key in a compacted topic?)",
+}
+
+Answers = dict[tuple[str | UUID, int], k00_produce.ProducedPartition]
+
+
+class _Leader:
+    """One target broker: its connection and the copies that have something for it."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.connection: Connection | None = None
+        self.connecting = False
+        self.ready: dict[PartitionCopy, None] = {}
+        self.in_flight = 0
+        self.answer_s = 0.0
+
+
+class Sender:
+    """Sends for all copies of one flow."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        terms: FlowTerms,
+        *,
+        on_progress: Callable[[PartitionCopy], None],
+        on_doubt: Callable[[PartitionCopy], None],
+        spawn: Spawn,
+    ) -> None:
+        self._cluster = cluster
+        self._terms = terms
+        self._on_progress = on_progress
+        self._on_doubt = on_doubt
+        self._spawn = spawn
+        self._leaders: dict[int, _Leader] = {}
+        self._open = True
+
+    @property
+    def in_flight(self) -> int:
+        return sum(leader.in_flight for leader in self._leaders.values())
+
+    def stop(self) -> None:
+        """Send nothing more; answers still come in."""
+        self._open = False
+
+    def abandon(self) -> None:
+        """Close the connections that still owe an answer: nothing of this lane may arrive later on."""
+        for leader in self._leaders.values():
+            if leader.in_flight and leader.connection is not None:
+                leader.connection.close()
+
+    def offer(self, copy: PartitionCopy) -> None:
+        """The copy has something to send."""
+        node = copy.target_node
+        if node is None:
+            node = self._cluster.catalogue.leader_of(copy.assignment.target_topic, copy.assignment.partition)
+            if node is None:
+                self.fail(copy, refused(5, "leader look-up", where=f'"{self._cluster.alias}" {copy.assignment.name}'))
+                return
+            copy.target_node = node
+        leader = self._leaders.get(node)
+        if leader is None:
+            leader = self._leaders[node] = _Leader(node)
+        leader.ready[copy] = None
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+        for leader in self._leaders.values():
+            if leader.ready:
+                self._pump(leader)
+
+    def fail(self, copy: PartitionCopy, error: HeliographError) -> None:
+        """Put a copy in doubt; when nothing of it is in flight any more, it is settled anew."""
+        copy.doubt(error)
+        if copy.is_drained and copy.state is State.DRAINING:
+            copy.target_node = None
+            self._on_doubt(copy)
+
+    # -- sending -------------------------------------------------------------------------
+
+    def _pump(self, leader: _Leader) -> None:
+        if leader.connection is None or not leader.connection.is_open:
+            if not leader.connecting:
+                leader.connecting = True
+                self._spawn(self._connect(leader))
+            return
+        while self._open and leader.ready and leader.in_flight < MAX_REQUESTS:
+            pieces = self._collect(leader)
+            if not pieces:
+                return
+            self._send(leader, leader.connection, pieces)
+
+    async def _connect(self, leader: _Leader) -> None:
+        try:
+            leader.connection = await self._cluster.connection(leader.node, f"produce {self._terms.name}")
+        except HeliographError as error:
+            ready, leader.ready = leader.ready, {}
+            for copy in ready:
+                self.fail(copy, error)
+        finally:
+            leader.connecting = False
+        if leader.connection is not None and leader.connection.is_open:
+            self._pump(leader)
+
+    def _collect(self, leader: _Leader) -> list[tuple[PartitionCopy, Piece]]:
+        """One piece of each ready copy, as much as a request holds; copies served go to the end of the line."""
+        pieces: list[tuple[PartitionCopy, Piece]] = []
+        size = 0
+        now_ms = int(time.time() * 1000)
+        far = leader.answer_s > FAR_S
+        for copy in list(leader.ready):
+            del leader.ready[copy]
+            try:
+                piece = copy.next_piece(now_ms=now_ms, far=far)
+            except DataError as error:
+                self.fail(copy, error)
+                continue
+            if piece is None:
+                continue  # comes back with its next answer or fetch
+            pieces.append((copy, piece))
+            if copy.has_work:
+                leader.ready[copy] = None
+            size += piece.data.nbytes
+            if size >= REQUEST_BYTES:
+                break
+        return pieces
+
+    def _send(self, leader: _Leader, connection: Connection, pieces: list[tuple[PartitionCopy, Piece]]) -> None:
+        with_id = all(copy.target_id != NO_TOPIC_ID for copy, _ in pieces)
+        version = produce_version(connection, with_id=with_id)
+        by_id = k00_produce.uses_topic_ids(version)
+        topics: dict[str | UUID, list[k00_produce.ProducePartition]] = {}
+        for copy, piece in pieces:
+            topics.setdefault(_topic_key(copy, by_id), []).append(
+                k00_produce.ProducePartition(copy.assignment.partition, piece.data)
+            )
+        correlation_id = connection.next_correlation_id()
+        request = k00_produce.encode_produce_request(
+            version,
+            list(topics.items()),
+            correlation_id=correlation_id,
+            client_id=self._cluster.client_id,
+            timeout_ms=REQUEST_TIMEOUT_MS,
+        )
+        leader.in_flight += 1
+        answer = connection.send(request, correlation_id)
+        answer.add_done_callback(partial(self._on_answer, leader, connection, pieces, version, time.monotonic()))
+
+    # -- answers -------------------------------------------------------------------------
+
+    def _on_answer(
+        self,
+        leader: _Leader,
+        connection: Connection,
+        pieces: list[tuple[PartitionCopy, Piece]],
+        version: int,
+        sent_at: float,
+        future: asyncio.Future[memoryview],
+    ) -> None:
+        leader.in_flight -= 1
+        leader.answer_s += 0.2 * (time.monotonic() - sent_at - leader.answer_s)
+        failure: HeliographError | None = None
+        answers: Answers = {}
+        if future.cancelled():
+            failure = InternalError("a produce request was cancelled", where=connection.where)
+        elif (error := future.exception()) is not None:
+            failure = error if isinstance(error, HeliographError) else InternalError(str(error), where=connection.where)
+        else:
+            try:
+                response = k00_produce.decode_produce_response(future.result(), version)
+                answers = {(t.topic, answer.partition): answer for t in response.topics for answer in t.partitions}
+            except ProtocolError as error:
+                failure = error
+                connection.close(error)
+        by_id = k00_produce.uses_topic_ids(version)
+        for copy, piece in pieces:
+            answer = answers.get((_topic_key(copy, by_id), copy.assignment.partition))
+            if failure is None and answer is None:
+                failure = ProtocolError("an answer to Produce lacks a partition", where=connection.where)
+            self._judge(copy, piece, answer, failure)
+        if self._open:
+            self._pump(leader)
+
+    def _judge(
+        self,
+        copy: PartitionCopy,
+        piece: Piece,
+        answer: k00_produce.ProducedPartition | None,
+        failure: HeliographError | None,
+    ) -> None:
+        """Believe an answer, or put the copy in doubt."""
+        if failure is None and answer is not None:
+            failure = self._objection(copy, piece, answer)
+        if failure is None and answer is not None and copy.state is State.COPYING:
+            copy.acknowledged(answer.base_offset)
+            if copy.has_work:
+                self.offer(copy)
+            self._on_progress(copy)
+            return
+        copy.in_flight.popleft()
+        if copy.state is State.COPYING and failure is not None:
+            copy.doubt(failure)
+        if copy.is_drained and copy.state is State.DRAINING:
+            copy.target_node = None
+            self._on_doubt(copy)
+
+    def _objection(
+        self, copy: PartitionCopy, piece: Piece, answer: k00_produce.ProducedPartition
+    ) -> HeliographError | None:
+        """What is wrong with an answer; None if the batch stands where it should."""
+        where = copy.assignment.name
+        code = answer.error_code
+        if code == 0:
+            if answer.base_offset != piece.target_offset:
+                return DataError(
+                    f"a batch was expected at target offset {piece.target_offset} and is at {answer.base_offset}",
+                    where=where,
+                )
+            if answer.log_append_time_ms != -1 and not copy.assignment.target_stamps_time:
+                return SecondWriter("the target has a batch of ours that this lane did not send before", where=where)
+            return None
+        if code in _REFUSALS:
+            return RecordRefused(
+                f"the target refuses the batch of source offsets {piece.source_start} to {piece.source_end - 1}",
+                where=where,
+                why=answer.error_message or _REFUSALS[code],
+                error_code=code,
+                source_start=piece.source_start,
+                source_end=piece.source_end,
+            )
+        if code == _TOPIC_AUTHORIZATION_FAILED:
+            return NotAuthorized(
+                f'"{self._cluster.alias}" refused Produce for "{copy.assignment.target_topic}"',
+                where=where,
+                remedy="grant Write on the topic",
+            )
+        return refused(code, "Produce", where=f'"{self._cluster.alias}" {where}', message=answer.error_message)
+
+
+def _topic_key(copy: PartitionCopy, by_id: bool) -> str | UUID:
+    return copy.target_id if by_id else copy.assignment.target_topic

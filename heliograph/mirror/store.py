@@ -1,0 +1,156 @@
+"""Positions and ledger on the target: made, read, claimed. IO around `formats`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from heliograph.errors import ClusterChanged
+from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.log import append, read_records
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import formats
+from heliograph.mirror.model import Entry
+
+COMPACTED = {"cleanup.policy": "compact"}
+# Positions and ledger are rewritten every second: small segments keep a reader's way to the end short.
+BUSY = {**COMPACTED, "segment.bytes": str(16 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.2"}
+
+PartitionName = tuple[str, int]
+"""(source topic, partition)"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """The ledger of one flow as read from the target."""
+
+    claim: formats.Claim | None = None
+    entries: dict[PartitionName, Entry] = field(default_factory=dict)
+    end: int = 0
+    unreadable: int = 0
+
+
+async def ensure_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
+    """Create the internal topics that are not there yet; raises what the cluster answers."""
+    catalogue = await cluster.refresh()
+    missing = [topic for topic in topics if topic.name not in catalogue.topics]
+    if not missing:
+        return
+    for error in (await create_topics(cluster, missing)).values():
+        if error is not None:
+            raise error
+    await wait_for_topics(cluster, [topic.name for topic in missing])
+
+
+async def wait_for_topics(cluster: Cluster, names: Sequence[str]) -> None:
+    """Wait until every partition of the topics has a leader that the metadata knows."""
+    partitions = []
+    for _ in range(100):
+        catalogue = await cluster.refresh(names)
+        partitions = [
+            TopicPartition(name, index)
+            for name in names
+            for index in range(len(catalogue.topics[name].partitions) if name in catalogue.topics else 0)
+        ]
+        if len({partition.topic for partition in partitions}) == len(set(names)) and all(
+            catalogue.leader_of(*partition) is not None for partition in partitions
+        ):
+            break
+        await asyncio.sleep(0.05)
+    await end_offsets(cluster, partitions)
+
+
+async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
+    """The whole ledger of one group; of several claims the first one counts."""
+    where = TopicPartition(topic, 0)
+    start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
+    end = (await end_offsets(cluster, [where]))[where]
+    ledger = Ledger(end=end)
+    async for _, record in read_records(cluster, topic, 0, start, end):
+        parsed = formats.parse_ledger(group_id, record.key, record.value)
+        if isinstance(parsed, formats.EntryRecord):
+            ledger.entries[parsed.topic, parsed.partition] = parsed.entry
+        elif isinstance(parsed, formats.Claim):
+            ledger.claim = ledger.claim or parsed
+        elif parsed is None and record.value is not None and not formats.is_foreign(group_id, record.key):
+            ledger.unreadable += 1
+    return ledger
+
+
+async def claim_producer_id(
+    cluster: Cluster, topic: str, group_id: str, *, source_cluster_id: str, target_cluster_id: str
+) -> Ledger:
+    """Read the ledger; if nobody has claimed the flow yet, bid for it. The first claim wins, ours or not."""
+    ledger = await read_ledger(cluster, topic, group_id)
+    if ledger.claim is None:
+        claim = formats.Claim(
+            token=uuid4().hex,
+            producer_id=await new_producer_id(cluster),
+            source_cluster_id=source_cluster_id,
+            target_cluster_id=target_cluster_id,
+        )
+        bid = formats.encode_claim(group_id, claim)
+        await append(cluster, topic, 0, [bid], now_ms=int(time.time() * 1000))
+        ledger = await read_ledger(cluster, topic, group_id)
+        assert ledger.claim is not None
+        if ledger.claim.token != claim.token:
+            await append(cluster, topic, 0, [(bid[0], None)], now_ms=int(time.time() * 1000))
+    _check_clusters(ledger.claim, source_cluster_id, target_cluster_id, where=f'"{cluster.alias}" {topic}')
+    return ledger
+
+
+async def read_positions(
+    cluster: Cluster, topic: str, source_alias: str, *, connector: str = formats.SOURCE_CONNECTOR
+) -> dict[PartitionName, int]:
+    """The stored positions of one source, as MirrorMaker 2 or we left them."""
+    catalogue = await cluster.refresh([topic])
+    partitions = [TopicPartition(topic, index) for index in range(len(catalogue.topics[topic].partitions))]
+    starts = await end_offsets(cluster, partitions, timestamp=EARLIEST)
+    ends = await end_offsets(cluster, partitions)
+    positions: dict[PartitionName, int] = {}
+    for where in partitions:
+        async for _, record in read_records(cluster, topic, where.partition, starts[where], ends[where]):
+            parsed = formats.parse_position(record.key, record.value) if record.key is not None else None
+            if parsed is None:
+                continue
+            (name, alias, source_topic, partition), position = parsed
+            if (name, alias) != (connector, source_alias):
+                continue
+            if position is None:
+                positions.pop((source_topic, partition), None)
+            else:
+                positions[source_topic, partition] = position
+    return positions
+
+
+async def write_entries(cluster: Cluster, topic: str, group_id: str, entries: Mapping[PartitionName, Entry]) -> None:
+    """Write entries to the ledger; done when they are durable."""
+    now_ms = int(time.time() * 1000)
+    records = [
+        (formats.encode_entry_key(group_id, *where), formats.encode_entry(entry.moved(time_ms=now_ms)))
+        for where, entry in entries.items()
+    ]
+    if records:
+        await append(cluster, topic, 0, records, now_ms=now_ms)
+
+
+async def write_order(cluster: Cluster, topic: str, group_id: str, order: formats.Order) -> None:
+    await append(cluster, topic, 0, [formats.encode_order(group_id, order)], now_ms=int(time.time() * 1000))
+
+
+def _check_clusters(claim: formats.Claim, source_id: str, target_id: str, *, where: str) -> None:
+    for side, known, found in (
+        ("source", claim.source_cluster_id, source_id),
+        ("target", claim.target_cluster_id, target_id),
+    ):
+        if known != found:
+            raise ClusterChanged(
+                f"the {side} is cluster {found}, the ledger was written for {known}",
+                where=where,
+                why="offsets of one cluster mean nothing on another",
+                remedy="check bootstrap.servers, or give this flow another group.id",
+            )
