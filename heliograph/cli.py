@@ -93,13 +93,15 @@ def run(
     ] = None,
 ) -> None:
     """Mirror until stopped by Ctrl-C."""
-    from heliograph.mirror.run import run_mirror  # Spark takes a while to import
+    from heliograph.mirror.run import leave, run_mirror  # noqa: PLC0415  # Spark takes a while to import
 
+    code = 0
     try:
         run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []))
-    except ConfigError as error:
+    except HeliographError as error:
         typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_NOT_STARTED) from error
+        code = EXIT_NOT_STARTED if isinstance(error, ConfigError) else EXIT_FAILED
+    leave(code)
 
 
 def _parse_conf(texts: list[str]) -> dict[str, str]:

@@ -34,13 +34,12 @@ class HeliographError(Exception):
         return f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.why, self.remedy, self.details)
+        fields = {"where": self.where, "why": self.why, "remedy": self.remedy, **self.details}
+        return _rebuild, (type(self), self.what, fields)
 
 
-def _rebuild(
-    cls: type[HeliographError], what: str, where: str, why: str, remedy: str, details: dict[str, Any]
-) -> HeliographError:
-    return cls(what, where=where, why=why, remedy=remedy, **details)
+def _rebuild(cls: type[HeliographError], what: str, fields: dict[str, Any]) -> HeliographError:
+    return cls(what, **fields)
 
 
 class ConfigError(HeliographError):

@@ -211,10 +211,9 @@ class Cluster:
 
 def refused(code: int, what: str, *, where: str, message: str | None = None, remedy: str = "") -> BrokerRefused:
     """The error for a broker's error code."""
-    error = BrokerRefused(
+    return BrokerRefused(
         f"{what} refused with {error_name(code)}", where=where, why=message or "", remedy=remedy, error_code=code
     )
-    return error
 
 
 def _parse_topics(response: Any, *, where: str) -> dict[str, TopicMeta]:

@@ -23,7 +23,7 @@ from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror.plan import PartitionKey, plan_epoch, useful_lanes
+from heliograph.mirror.plan import PartitionKey, plan_epoch
 from heliograph.mirror.progress import Progress
 
 log = logging.getLogger("heliograph")
@@ -86,9 +86,7 @@ class Driver:
         for flow in self._flows:
             self._spawn(self._bring_up(flow))
         try:
-            epochs = await self._start_epochs()
-            if epochs is not None:
-                await self._run_epochs(epochs)
+            await self._run_when_ready()
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -123,22 +121,14 @@ class Driver:
         self._spawn(self._listen(flow))
         self._spawn(self._progress_loop(flow))
 
-    async def _start_epochs(self) -> Epochs | None:
-        """Start Spark once the first flow is ready and tells how many lanes are useful."""
-        while not self._ready:
-            if not await self._wait_for_replan():
-                return None
-        slots = max(1, useful_lanes(
-            {flow.name: len(flow.entries) for flow in self._ready},
-            {flow.name: flow.flow.tasks_max for flow in self._ready},
-        ))  # fmt: skip
-        epochs = self._make_epochs(slots)
+    async def _run_when_ready(self) -> None:
+        """Start Spark while the flows come up: it takes the longest."""
+        epochs = self._make_epochs(sum(flow.flow.tasks_max for flow in self._flows))
         starting = asyncio.get_running_loop().run_in_executor(self._thread, epochs.start)
         await self._first_of(starting, self._stopping.wait())
-        if self._stopping.is_set():
-            return None
-        starting.result()
-        return epochs
+        if not self._stopping.is_set():
+            starting.result()
+            await self._run_epochs(epochs)
 
     async def _wait_for_replan(self) -> bool:
         """Wait for something to do; False when it is time to stop."""

@@ -72,7 +72,7 @@ class SparkEpochs:
         self._log = self.log_path.open("ab")
         conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
         try:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": self._log, "stderr": self._log})
+            gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("WARN")
             self._session = SparkSession(context)
@@ -102,8 +102,8 @@ class SparkEpochs:
             f"heliograph epoch {terms.epoch_id}: {flows}: {partitions} partitions in {len(plan.lanes)} lanes",
             interruptOnCancel=True,
         )
-        lanes = session.createDataFrame(lanes_table(plan))
         try:
+            lanes = session.createDataFrame(lanes_table(plan))
             table = lanes.mapInArrow(_lane_task(terms), ROW_SCHEMA_SQL).toArrow()
         except Exception as error:
             raise SparkFailed(

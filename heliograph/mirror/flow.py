@@ -272,6 +272,10 @@ class FlowDriver:
             else:
                 self.entries[where] = known
         await self._open_counts(starts)
+        ends = await end_offsets(self.source, [TopicPartition(*where) for where in fresh])
+        for (topic, partition), end in ends.items():
+            where = (topic, partition)
+            self.entries[where] = self.entries[where].moved(source_end=end)
 
     async def _open_counts(self, starts: Mapping[PartitionName, int | None]) -> None:
         """Begin a new count for each partition at the given source offset (None: where a new topic starts).

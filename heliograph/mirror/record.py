@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
     marks a single record that is over the limit by itself.
     """
 
-    data: bytearray
+    data: bytearray | memoryview
     record_count: int
     source_start: int
     source_end: int

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
 from heliograph.config.settings import Settings, load_settings
 from heliograph.java import find_java
@@ -43,6 +44,13 @@ def run_mirror(
     finally:
         for item in epochs:
             item.abandon()
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now, without waiting for threads that wait for Spark; its JVM ends when we are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 async def _run(settings: Settings, make_epochs: Callable[[int], SparkEpochs]) -> None:
@@ -78,4 +86,5 @@ def _say_notes(settings: Settings) -> None:
 
 
 def _report(line: str) -> None:
-    print(f"{datetime.now():%H:%M:%S} {line}", flush=True)
+    sys.stdout.write(f"{datetime.now():%H:%M:%S} {line}\n")
+    sys.stdout.flush()

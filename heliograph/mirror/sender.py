@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from heliograph.errors import (
@@ -58,6 +59,16 @@ class _Leader:
         self.ready: dict[PartitionCopy, None] = {}
         self.in_flight = 0
         self.answer_s = 0.0
+
+
+class _Request(NamedTuple):
+    """A produce request on its way."""
+
+    leader: _Leader
+    connection: Connection
+    pieces: list[tuple[PartitionCopy, Piece]]
+    version: int
+    sent_at: float
 
 
 class Sender:
@@ -189,19 +200,14 @@ class Sender:
         )
         leader.in_flight += 1
         answer = connection.send(request, correlation_id)
-        answer.add_done_callback(partial(self._on_answer, leader, connection, pieces, version, time.monotonic()))
+        answer.add_done_callback(
+            partial(self._on_answer, _Request(leader, connection, pieces, version, time.monotonic()))
+        )
 
     # -- answers -------------------------------------------------------------------------
 
-    def _on_answer(
-        self,
-        leader: _Leader,
-        connection: Connection,
-        pieces: list[tuple[PartitionCopy, Piece]],
-        version: int,
-        sent_at: float,
-        future: asyncio.Future[memoryview],
-    ) -> None:
+    def _on_answer(self, request: _Request, future: asyncio.Future[memoryview]) -> None:
+        leader, connection, pieces, version, sent_at = request
         leader.in_flight -= 1
         leader.answer_s += 0.2 * (time.monotonic() - sent_at - leader.answer_s)
         failure: HeliographError | None = None
