@@ -271,11 +271,10 @@ class FlowDriver:
                 starts[where] = self._positions[where]
             else:
                 self.entries[where] = known
-        await self._open_counts(starts)
-        ends = await end_offsets(self.source, [TopicPartition(*where) for where in fresh])
-        for (topic, partition), end in ends.items():
-            where = (topic, partition)
+        known_ones = [TopicPartition(*where) for where in fresh if where not in starts]
+        for where, end in (await end_offsets(self.source, known_ones)).items():
             self.entries[where] = self.entries[where].moved(source_end=end)
+        await self._open_counts(starts)
 
     async def _open_counts(self, starts: Mapping[PartitionName, int | None]) -> None:
         """Begin a new count for each partition at the given source offset (None: where a new topic starts).
@@ -290,6 +289,7 @@ class FlowDriver:
         first = await end_offsets(self.source, at_start, timestamp=reset) if at_start else {}
         remotes = {where: TopicPartition(self.flow.remote_topic(where[0]), where[1]) for where in starts}
         ends = await end_offsets(self.target, list(remotes.values()))
+        source_ends = await end_offsets(self.source, [TopicPartition(*where) for where in starts])
         opened: dict[PartitionName, Entry] = {}
         for where, start in starts.items():
             previous = self.entries.get(where) or self._known.get(where)
@@ -309,6 +309,7 @@ class FlowDriver:
                 target_offset=ends[remotes[where]],
                 run_source=offset,
                 run_target=ends[remotes[where]],
+                source_end=source_ends[TopicPartition(*where)],
             )
         await store.write_entries(self.target, self.flow.ledger_topic, self.flow.group_id, opened)
         self.entries.update(opened)

@@ -1,0 +1,72 @@
+"""Small logs in memory, batch by batch, for tests of copying and settling."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Sequence
+
+from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records, parse_header
+from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
+from heliograph.mirror.model import Assignment, Entry
+
+PRODUCER_ID = 4711
+ENTRY = Entry(
+    source_topic_id="0" * 31 + "1",
+    target_topic_id="0" * 31 + "2",
+    count=0,
+    n=0,
+    source_offset=0,
+    target_offset=0,
+    run_source=0,
+    run_target=0,
+)
+ASSIGNMENT = Assignment(flow="a->b", topic="t", partition=0, target_topic="a.t", entry=ENTRY, max_message_bytes=1 << 20)
+
+
+def new_records(start: int, count: int) -> list[NewRecord]:
+    """Records that carry their number as value."""
+    return [NewRecord(1_000 + number, b"key", str(number).encode()) for number in range(start, start + count)]
+
+
+def at_offset(batch: bytearray, base_offset: int, *, attributes: int = 0, producer_id: int | None = None) -> bytearray:
+    """The batch as it stands in a log at an offset; attributes are added without a new checksum."""
+    struct.pack_into(">q", batch, 0, base_offset)
+    if attributes:
+        struct.pack_into(">h", batch, 21, attributes)
+    if producer_id is not None:
+        struct.pack_into(">q", batch, 43, producer_id)
+    return batch
+
+
+class MemoryLog:
+    """A partition's log: batches at their offsets."""
+
+    def __init__(self) -> None:
+        self.stored: list[bytearray] = []
+        self.end = 0
+
+    def append(self, batch: bytearray | memoryview, *, gap: int = 0, **header: int) -> int:
+        base = self.end + gap
+        stored = at_offset(bytearray(batch), base, **header)
+        self.stored.append(stored)
+        self.end = parse_header(stored).next_offset
+        return base
+
+    def records(self) -> list[Record]:
+        return [record for batch in self.stored for record in iter_records(parse_header(batch), memoryview(batch))]
+
+    def fetched(self, offset: int, *, aborted: Sequence[AbortedTransaction] = ()) -> FetchedPartition:
+        data = bytearray().join(batch for batch in self.stored if parse_header(batch).next_offset > offset)
+        return FetchedPartition(0, 0, self.end, self.end, 0, tuple(aborted), -1, memoryview(data))
+
+    async def batches(self, start: int, end: int | None = None) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        for batch in self.stored:
+            await asyncio.sleep(0)
+            header = parse_header(batch)
+            if header.next_offset > start and (end is None or header.base_offset < end):
+                yield header, memoryview(batch)
+
+
+def plain_batch(start: int, count: int, codec: int = 0) -> bytearray:
+    return encode_batch(new_records(start, count), codec=codec)

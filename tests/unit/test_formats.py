@@ -1,0 +1,133 @@
+"""The bytes of positions and ledger; the vectors stand in docs/formats.md too."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.mirror import formats
+from heliograph.mirror.model import Entry
+
+ENTRY = Entry(
+    source_topic_id="00000000000000000000000000000001",
+    target_topic_id="00000000000000000000000000000002",
+    count=3,
+    n=5_000_000_000,
+    bytes_copied=77,
+    source_offset=12,
+    target_offset=34,
+    run_source=2,
+    run_target=24,
+    source_end=99,
+    time_ms=1_700_000_000_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "topic", "partition", "key", "stored_in"),
+    [
+        ("A", "foo", 0, b'["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"foo"}]', 16),
+        (
+            "primary",
+            "test-topic-1",
+            3,
+            b'["MirrorSourceConnector",{"cluster":"primary","partition":3,"topic":"test-topic-1"}]',
+            13,
+        ),
+    ],
+)
+def test_position_keys_are_the_bytes_of_mm2(
+    cluster: str, topic: str, partition: int, key: bytes, stored_in: int
+) -> None:
+    assert formats.encode_position_key(cluster, topic, partition) == key
+    assert formats.partition_for(key, 25) == stored_in
+
+
+def test_a_stored_offset_is_the_last_copied_record() -> None:
+    assert formats.encode_position_value(42) == b'{"offset":41}'
+
+
+@given(st.text(max_size=5), st.text(max_size=5), st.integers(0, 2**31 - 1), st.integers(1, 2**62))
+def test_positions_come_back(cluster: str, topic: str, partition: int, position: int) -> None:
+    key = formats.encode_position_key(cluster, topic, partition)
+    parsed = formats.parse_position(key, formats.encode_position_value(position))
+    assert parsed == ((formats.SOURCE_CONNECTOR, cluster, topic, partition), position)
+
+
+def test_a_position_is_read_in_any_field_order() -> None:
+    key = json.dumps(["MirrorSourceConnector", {"topic": "t", "cluster": "A", "partition": 1}]).encode()
+    assert formats.parse_position(key, b'{ "offset" : 4 }') == (("MirrorSourceConnector", "A", "t", 1), 5)
+
+
+@pytest.mark.parametrize("value", [None, b'{"offset":-1}', b'{"offset":null}', b'{"offset":"7"}', b'{"offset":true}'])
+def test_a_deleted_or_useless_offset_is_no_position(value: bytes | None) -> None:
+    parsed = formats.parse_position(formats.encode_position_key("A", "t", 0), value)
+    assert parsed is not None
+    assert parsed[1] is None
+
+
+@pytest.mark.parametrize("key", [b"", b"x", b"[]", b"{}", b'["a"]', b'["a",{"topic":"t"}]', b"\xff\xff"])
+def test_other_records_are_no_positions(key: bytes) -> None:
+    assert formats.parse_position(key, b'{"offset":1}') is None
+
+
+def test_entry_bytes_do_not_change() -> None:
+    assert formats.encode_entry_key("A-mm2", "foo", 7) == b'["entry","A-mm2","foo",7]'
+    assert formats.encode_entry(ENTRY) == (
+        b'{"v":1,"st":"00000000000000000000000000000001","tt":"00000000000000000000000000000002","e":3,'
+        b'"n":5000000000,"b":77,"s":12,"t":34,"rs":2,"rt":24,"end":99,"ms":1700000000000}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("encoded", "record"),
+    [
+        (
+            (formats.encode_entry_key("g", "foo", 7), formats.encode_entry(ENTRY)),
+            formats.EntryRecord(topic="foo", partition=7, entry=ENTRY),
+        ),
+        (
+            formats.encode_order("g", formats.Order(owner="me", end_epoch=9)),
+            formats.Order(owner="me", end_epoch=9),
+        ),
+        (
+            formats.encode_trouble("g", formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x")),
+            formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x"),
+        ),
+        (
+            formats.encode_claim(
+                "g", formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
+            ),
+            formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T"),
+        ),
+    ],
+)
+def test_ledger_records_come_back_for_their_group_only(
+    encoded: tuple[bytes, bytes], record: formats.LedgerRecord
+) -> None:
+    assert formats.parse_ledger("g", *encoded) == record
+    assert formats.parse_ledger("other", *encoded) is None
+    assert formats.is_foreign("other", encoded[0])
+    assert not formats.is_foreign("g", encoded[0])
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_garbage_in_the_ledger_is_passed_over(key: bytes, value: bytes) -> None:
+    assert formats.parse_ledger("g", key, value) is None
+
+
+@given(
+    st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+)
+def test_unexpected_json_in_the_ledger_is_passed_over(value: object) -> None:
+    text = json.dumps(value).encode()
+    assert formats.parse_ledger("g", b'["entry","g","t",0]', text) is None
+    assert formats.parse_ledger("g", text, b'{"v":1}') is None
+
+
+def test_a_newer_ledger_version_is_passed_over() -> None:
+    key, value = formats.encode_order("g", formats.Order(owner="me", end_epoch=9))
+    assert formats.parse_ledger("g", key, value.replace(b'"v":1', b'"v":2')) is None

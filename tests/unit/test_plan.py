@@ -1,0 +1,66 @@
+"""Packing assignments into lanes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.mirror.model import Assignment, Entry
+from heliograph.mirror.plan import key_of, plan_epoch, useful_lanes
+
+ENTRY = Entry(
+    source_topic_id="0" * 32,
+    target_topic_id="0" * 32,
+    count=0,
+    n=0,
+    source_offset=0,
+    target_offset=0,
+    run_source=0,
+    run_target=0,
+)
+
+
+def assignment(flow: str, topic: str, partition: int) -> Assignment:
+    return Assignment(
+        flow=flow, topic=topic, partition=partition, target_topic=f"a.{topic}", entry=ENTRY, max_message_bytes=1 << 20
+    )
+
+
+def assignments(sizes: dict[str, int]) -> list[Assignment]:
+    return [assignment(flow, "t", partition) for flow, size in sizes.items() for partition in range(size)]
+
+
+def test_plan_spreads_unknown_partitions_evenly() -> None:
+    plan = plan_epoch(1, assignments({"a->b": 8}), rates={}, tasks_max={"a->b": 2}, slots=4)
+    assert [len(lane) for lane in plan.lanes] == [4, 4]
+
+
+def test_plan_packs_by_measured_bytes_per_second() -> None:
+    rates = {("a->b", "t", 0): 90e6, ("a->b", "t", 1): 30e6, ("a->b", "t", 2): 30e6, ("a->b", "t", 3): 30e6}
+    plan = plan_epoch(1, assignments({"a->b": 4}), rates=rates, tasks_max={"a->b": 2}, slots=2)
+    lanes = sorted(sorted(item.partition for item in lane) for lane in plan.lanes)
+    assert lanes == [[0], [1, 2, 3]]
+
+
+def test_plan_of_nothing_has_no_lanes() -> None:
+    assert plan_epoch(1, [], rates={}, tasks_max={}, slots=2).lanes == ()
+
+
+sizes = st.dictionaries(st.sampled_from(["a->b", "b->a", "a->c", "c->d"]), st.integers(1, 40), min_size=1)
+
+
+@given(sizes=sizes, data=st.data(), slots=st.integers(1, 9))
+def test_plan_gives_every_partition_to_one_lane_within_the_limits(
+    sizes: dict[str, int], data: st.DataObject, slots: int
+) -> None:
+    tasks_max = {flow: data.draw(st.integers(1, 6)) for flow in sizes}
+    items = assignments(sizes)
+    rates = {key_of(item): data.draw(st.floats(0, 1e9)) for item in items[:10]}
+    plan = plan_epoch(7, items, rates=rates, tasks_max=tasks_max, slots=slots)
+    assert Counter(key_of(item) for lane in plan.lanes for item in lane) == Counter(key_of(item) for item in items)
+    assert len(plan.lanes) <= min(slots, useful_lanes(sizes, tasks_max))
+    assert all(plan.lanes)
+    for flow in sizes:
+        assert sum(any(item.flow == flow for item in lane) for lane in plan.lanes) <= tasks_max[flow]

@@ -1,0 +1,143 @@
+"""Settling against a model: crash anywhere, and the position is exact or said to be unproven."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.errors import PositionUnproven, SecondWriter, TargetTruncated
+from heliograph.kafka.batch import encode_batch
+from heliograph.mirror.copy import PartitionCopy
+from heliograph.mirror.model import Entry
+from heliograph.mirror.settle import Settled, settle
+from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, new_records, plain_batch
+
+
+def copy_all(source: MemoryLog, target: MemoryLog, entry: Entry = ENTRY) -> list[Entry]:
+    """Copy what the source has as a lane does; the entry after every acknowledged piece."""
+    copy = PartitionCopy(ASSIGNMENT, producer_id=PRODUCER_ID, read_committed=False, codec=None)
+    copy.settled(entry)
+    copy.take(source.fetched(entry.source_offset))
+    entries = [copy.entry]
+    while (piece := copy.next_piece(now_ms=0, far=False)) is not None:
+        copy.acknowledged(target.append(piece.data))
+        entries.append(copy.entry)
+    return entries
+
+
+def settle_now(entry: Entry, source: MemoryLog, target: MemoryLog) -> Settled:
+    return asyncio.run(settle(ASSIGNMENT, entry, target.end, producer_id=PRODUCER_ID, target=target, source=source))
+
+
+Shape = tuple[int, int, int]
+"""Records in the batch, offsets missing before it, codec."""
+
+shapes_of_source = st.lists(
+    st.tuples(st.integers(1, 6), st.sampled_from([0, 0, 0, 1, 5]), st.sampled_from([0, 0, 1, 3])),
+    min_size=1,
+    max_size=12,
+)
+
+
+def make_source(shapes: list[Shape]) -> MemoryLog:
+    source, number = MemoryLog(), 0
+    for count, gap, codec in shapes:
+        source.append(plain_batch(number, count, codec), gap=gap)
+        number += count
+    return source
+
+
+@given(shapes=shapes_of_source, data=st.data())
+def test_settling_after_a_crash_finds_the_exact_position(shapes: list[Shape], data: st.DataObject) -> None:
+    source, target = make_source(shapes), MemoryLog()
+    entries = copy_all(source, target)
+    known = data.draw(st.integers(0, len(entries) - 1))
+    settled = settle_now(entries[known], source, target)
+    assert settled.entry.n == entries[-1].n
+    assert settled.entry.source_offset == entries[-1].source_offset
+    assert settled.entry.target_offset == target.end
+    assert settled.found == entries[-1].n - entries[known].n
+
+
+@given(shapes=shapes_of_source, data=st.data())
+def test_a_copy_with_crashes_in_between_has_every_record_once(shapes: list[Shape], data: st.DataObject) -> None:
+    source, target, entry = MemoryLog(), MemoryLog(), ENTRY
+    number = 0
+    for count, gap, codec in shapes:
+        source.append(plain_batch(number, count, codec), gap=gap)
+        number += count
+        entries = copy_all(source, target, settle_now(entry, source, target).entry)
+        entry = entries[data.draw(st.integers(0, len(entries) - 1))]
+    assert [record.value for record in target.records()] == [str(value).encode() for value in range(number)]
+    assert [record.timestamp for record in target.records()] == [1_000 + value for value in range(number)]
+
+
+def test_foreign_records_are_counted_and_the_copy_goes_on_behind_them() -> None:
+    source, target = make_source([(3, 0, 0)]), MemoryLog()
+    entry = copy_all(source, target)[-1]
+    target.append(plain_batch(90, 2))
+    settled = settle_now(entry, source, target)
+    assert (settled.foreign, settled.found) == (2, 0)
+    assert settled.entry.target_offset == 5
+    assert settled.entry.source_offset == 3
+
+
+def test_foreign_records_between_ours_do_not_hide_ours() -> None:
+    source, target = make_source([(3, 0, 0)]), MemoryLog()
+    entry = copy_all(source, target)[-1]
+    target.append(plain_batch(90, 2))
+    source.append(plain_batch(3, 2))
+    last = copy_all(source, target, entry.moved(target_offset=5))[-1]
+    settled = settle_now(entry, source, target)
+    assert (settled.foreign, settled.found) == (2, 2)
+    assert settled.entry.source_offset == last.source_offset
+
+
+def test_a_shorter_target_is_named() -> None:
+    source, target = make_source([(3, 0, 0)]), MemoryLog()
+    entry = copy_all(source, target)[-1]
+    with pytest.raises(TargetTruncated):
+        settle_now(entry.moved(target_offset=9), source, target)
+
+
+def test_a_target_whose_tail_is_not_ours_is_named() -> None:
+    source, target = make_source([(3, 0, 0)]), MemoryLog()
+    entry = copy_all(source, target)[-1]
+    target.stored.clear()
+    target.end = 0
+    target.append(plain_batch(50, 3))
+    target.append(plain_batch(60, 3))
+    with pytest.raises(TargetTruncated):
+        settle_now(entry, source, target)
+
+
+def test_a_tail_with_other_content_than_the_source_is_unproven() -> None:
+    source, target = make_source([(3, 0, 0)]), MemoryLog()
+    forged = encode_batch(
+        new_records(70, 3),
+        producer_id=PRODUCER_ID,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    target.append(forged)
+    with pytest.raises(PositionUnproven) as caught:
+        settle_now(ENTRY, source, target)
+    assert caught.value.details["records"] == 3
+
+
+def test_a_source_that_lost_the_records_in_between_is_unproven() -> None:
+    source, target = make_source([(3, 0, 0), (3, 0, 0)]), MemoryLog()
+    copy_all(source, target)
+    source.stored.pop(0)
+    with pytest.raises(PositionUnproven):
+        settle_now(ENTRY, source, target)
+
+
+def test_a_later_count_on_the_target_is_a_second_writer() -> None:
+    source, target = make_source([(3, 0, 0)]), MemoryLog()
+    copy_all(source, target, ENTRY.moved(count=4))
+    with pytest.raises(SecondWriter):
+        settle_now(ENTRY, source, target)
