@@ -354,12 +354,13 @@ def test_key_that_mm2_ignores_at_its_place_gives_the_right_place(more: str, hint
 
 
 def test_keys_without_effect_are_noted_with_their_place() -> None:
-    notes = load("emit.heartbeats.enabled=false\nA->B.sync.group.offsets.enabled=true\nB.producer.acks=all\n").notes
+    notes = load(
+        "emit.heartbeats.enabled=false\nA->B.sync.group.offsets.enabled=true\nB.consumer.check.crcs=true\n"
+    ).notes
     assert [str(note) for note in notes] == [
         'mm2.properties line 5: "emit.heartbeats.enabled" has no effect yet',
         'mm2.properties line 6: "A->B.sync.group.offsets.enabled" has no effect yet',
-        'mm2.properties line 7: "B.producer.acks" has no effect: copies are always idempotent and acknowledged by all '
-        + "replicas",
+        'mm2.properties line 7: "B.consumer.check.crcs" has no effect: checksums are always checked',
     ]
 
 
