@@ -461,11 +461,17 @@ def _find_client(where: Where, name: str) -> Found | None:
             return Found(hint=f"write {_side(role)}{role}.{rest}")
         if where is Where.CLUSTER and ".override." in name:
             return Found(hint=f"write <A>-><B>.{name}")
-        return Found(key=CLIENT_KEYS[role][rest])
+        return Found(key=_at_flow(name, CLIENT_KEYS[role][rest]) if where is Where.FLOW else CLIENT_KEYS[role][rest])
     for role, keys in CLIENT_KEYS.items():
         if name in keys:
             return Found(hint=f"write {_side(role)}{role}.{name}")
     return None
+
+
+def _at_flow(name: str, key: Key) -> Key:
+    """Under a flow only these reach the data; `producer.` means the producer of offset-syncs."""
+    reaches = name.startswith(("consumer.", "source.consumer.", "producer.override."))
+    return key if reaches or key.effect is not H else replace(key, effect=L)
 
 
 def _split_role(name: str) -> tuple[str, str, bool]:

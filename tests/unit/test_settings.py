@@ -116,7 +116,9 @@ def test_isolation_level_by_layers(more: str, level: str) -> None:
 
 def test_producer_of_the_data_is_the_targets() -> None:
     assert flow("B.producer.compression.type=lz4").compression == "lz4"
-    assert flow("A->B.producer.compression.type=lz4").compression == "none"
+    offset_syncs_only = load("A->B.producer.compression.type=lz4")
+    assert offset_syncs_only.flows[0].compression == "none"
+    assert [note.key for note in offset_syncs_only.notes] == ["A->B.producer.compression.type"]
     assert flow("B.producer.compression.type=lz4\nA->B.producer.override.compression.type=zstd").compression == "zstd"
 
 
