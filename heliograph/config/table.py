@@ -145,10 +145,10 @@ _WORKER_KEYS = (
     _worker("offset.storage.partitions", INT, "25", H, "its partitions when it is created", low=1, also=(-1,)),
     _factor("offset.storage.replication.factor", "3", Scope.WORKER_OR_TOP, H, "its replicas, and the ledger's"),
     _worker("config.storage.topic", T, "mm2-configs.<source>.internal", H, "Connect's topic; never mirrored"),
-    _factor("config.storage.replication.factor", "3", Scope.WORKER_OR_TOP, L, "its replicas"),
+    _factor("config.storage.replication.factor", "3", Scope.WORKER_OR_TOP, H, "its replicas"),
     _worker("status.storage.topic", T, "mm2-status.<source>.internal", H, "Connect's topic; never mirrored"),
-    _worker("status.storage.partitions", INT, "5", L, "its partitions", low=1, also=(-1,)),
-    _factor("status.storage.replication.factor", "3", Scope.WORKER_OR_TOP, L, "its replicas"),
+    _worker("status.storage.partitions", INT, "5", H, "its partitions", low=1, also=(-1,)),
+    _factor("status.storage.replication.factor", "3", Scope.WORKER_OR_TOP, H, "its replicas"),
     _worker("offset.flush.interval.ms", N, "1000", H, "how often positions and ledger are written (MM2: 60000)", low=1),
     _worker("offset.flush.timeout.ms", N, "5000", P, "positions are written without blocking the copying"),
     _worker(
@@ -303,10 +303,10 @@ _OWN_KEYS = tuple(
             choices=("restart", "continue", "stop-partition"),
         ),
         _key(
-            "on.record.error", T, "stop-partition", Scope.FLOW, H, "the target refuses a record",
-            choices=("stop-partition", "skip"),
+            "on.record.error", T, "stop-partition", Scope.FLOW, R, "`skip` is not supported yet",
+            allowed=("stop-partition",),
         ),
-        _key("max.bytes.per.second", N, "none", Scope.FLOW, H, "limit of a flow; `none`: no limit", low=1),
+        _key("max.bytes.per.second", N, "none", Scope.FLOW, L, "limit of a flow; `none`: no limit", low=1),
         _key(
             "offset.translation", T, "exact", Scope.FLOW, L, "how consumers' positions are translated",
             choices=("exact", "mm2"),
@@ -436,7 +436,7 @@ def find_key(where: Where, name: str) -> Found:
         if where in row.scope.places:
             return Found(key=row, replaced_by=row.name if name in row.old_names else "")
     client = _find_client(where, name)
-    if client is not None:
+    if client is not None and (client.key is not None or not rows):
         return client
     if rows:
         return Found(hint=_place_hint(rows[0], name))

@@ -30,12 +30,11 @@ from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.model import FlowTerms
 
-PARTITION_BYTES = 2 * 1024 * 1024
-ANSWER_BYTES = 16 * 1024 * 1024
 QUEUE_ROOM_BYTES = 1024 * 1024
 """A copy with less than this in its queue is fetched again."""
 MEMORY_BYTES = 64 * 1024 * 1024
 """Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
+LEAST_ANSWER_BYTES = 1024 * 1024
 BLOCKED_WAIT_MS = 10
 """Long-poll no longer than this while some copy waits for room: it must get its turn."""
 
@@ -187,7 +186,7 @@ class Fetcher:
             assignment = copy.assignment
             key: str | UUID = copy.source_id if by_id else assignment.topic
             topics.setdefault(key, []).append(
-                k01_fetch.FetchPartition(assignment.partition, copy.fetch_offset, PARTITION_BYTES)
+                k01_fetch.FetchPartition(assignment.partition, copy.fetch_offset, self._terms.partition_bytes)
             )
             by_key[key, assignment.partition] = copy
         correlation_id = connection.next_correlation_id()
@@ -199,7 +198,7 @@ class Fetcher:
             client_id=self._cluster.client_id,
             max_wait_ms=wait_ms,
             min_bytes=self._terms.fetch_min_bytes,
-            max_bytes=max(1024 * 1024, ANSWER_BYTES // max(1, len(self._copies))),
+            max_bytes=max(LEAST_ANSWER_BYTES, self._terms.fetch_max_bytes // max(1, len(self._copies))),
             isolation_level=int(self._terms.read_committed),
             rack_id=self._terms.client_rack,
         )

@@ -34,6 +34,9 @@ log = logging.getLogger("heliograph")
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 MAX_COUNT = 32767
+FETCH_MAX_BYTES = 16 * 1024 * 1024
+PARTITION_BYTES = 2 * 1024 * 1024
+"""Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
 _LIMITS = ("max.message.bytes", "message.timestamp.type")
 
 
@@ -56,6 +59,8 @@ class FlowDriver:
         self.target = Cluster(flow.target, self._target_bootstrap, client_id=f"{connector}|replication-target-admin")
         self.entries: dict[PartitionName, Entry] = {}
         self.stopped: dict[PartitionName, LedgerRow] = {}
+        self.halted = False
+        """A loss was to stop the whole flow."""
         self.refused_topics: dict[str, HeliographError] = {}
         self.ledger_end = 0
         self.outcomes: dict[str, int] = {}
@@ -320,7 +325,7 @@ class FlowDriver:
     def assignments(self) -> list[Assignment]:
         result = []
         for (topic, partition), entry in self.entries.items():
-            if (topic, partition) in self.stopped:
+            if self.halted or (topic, partition) in self.stopped:
                 continue
             remote = self.flow.remote_topic(topic)
             limits = self._limits.get(remote, TargetLimits())
@@ -358,6 +363,8 @@ class FlowDriver:
             client_rack=consumer.get("client.rack", ""),
             fetch_max_wait_ms=int(consumer.get("fetch.max.wait.ms", 500)),
             fetch_min_bytes=int(consumer.get("fetch.min.bytes", 1)),
+            fetch_max_bytes=min(FETCH_MAX_BYTES, int(consumer.get("fetch.max.bytes", FETCH_MAX_BYTES))),
+            partition_bytes=min(PARTITION_BYTES, int(consumer.get("max.partition.fetch.bytes", PARTITION_BYTES))),
             compression=None if flow.compression == "none" else int(Codec[flow.compression.upper()]),
         )
 
@@ -382,10 +389,17 @@ class FlowDriver:
         details: Mapping[str, Any] = row.details
         entry = row.entry
         match row.error_code:
+            case "DATA_LOST" | "LOG_TRUNCATED" if self.flow.on_data_loss != "continue":
+                self.stopped[where] = row
+                self.halted = self.halted or self.flow.on_data_loss == "stop-flow"
             case "DATA_LOST":
                 starts[where] = int(details["log_start"])
             case "LOG_TRUNCATED":
                 starts[where] = int(details["log_end"])
+            case "TOPIC_RECREATED" if self.flow.on_topic_recreated == "stop-partition":
+                self.stopped[where] = row
+            case "TOPIC_RECREATED" if self.flow.on_topic_recreated == "continue":
+                starts[where] = entry.source_offset
             case "TOPIC_RECREATED" | "TARGET_TOPIC_LOST":
                 starts[where] = None
             case "TARGET_TRUNCATED":

@@ -88,6 +88,10 @@ class FlowTerms:
     client_rack: str = ""
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 16 * 1024 * 1024
+    """Most bytes of one answer; all flows of a lane share its memory."""
+    partition_bytes: int = 2 * 1024 * 1024
+    """Most bytes of one partition in an answer."""
     compression: int | None = None
     """Codec to write with; None keeps what the source has."""
 

@@ -160,7 +160,7 @@ def test_flow_knows_which_topics_it_mirrors() -> None:
 
 def test_own_settings() -> None:
     settings = load(
-        "epoch.ms=5000\non.data.loss=stop-flow\nA->B.on.topic.recreated=continue\non.record.error=skip\n"
+        "epoch.ms=5000\non.data.loss=stop-flow\nA->B.on.topic.recreated=continue\non.record.error=stop-partition\n"
         "max.bytes.per.second=1000\nspark.master=local[2]\n"
     )
     one = settings.flows[0]
