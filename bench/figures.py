@@ -1,0 +1,176 @@
+"""From raw runs to medians, ratios and verdicts; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.systems import HELIOGRAPH, MM2_DEFAULT, MM2_TUNED
+from bench.works import (
+    IDLE_LIMIT_PERCENT,
+    LANE_MEMORY_LIMIT_MB,
+    REFERENCE_WORK,
+    WIDE_CPU_FACTOR,
+    WIDE_WORK,
+    WORKS,
+    IdleWork,
+    LatencyWork,
+)
+
+Run = Mapping[str, Any]
+
+SYSTEM_ORDER = (MM2_DEFAULT, MM2_TUNED, HELIOGRAPH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One requirement: what is asked, what was measured. `value` is None where a run failed or is missing."""
+
+    work: str
+    what: str
+    value: float | None
+    bound: float
+    at_least: bool
+    strict: bool = False
+    unit: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        if self.value is None:
+            return False
+        if self.strict and self.value == self.bound:
+            return False
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+    @property
+    def required(self) -> str:
+        words = {(True, False): "at least", (True, True): "over", (False, False): "at most", (False, True): "under"}
+        return f"{words[self.at_least, self.strict]} {self.bound:g}{self.unit}"
+
+    @property
+    def measured(self) -> str:
+        return "failed" if self.value is None else f"{self.value:.3g}{self.unit}"
+
+
+def select_runs(runs: Iterable[Run], work: str, system: str) -> list[Run]:
+    return [run for run in runs if run["work"] == work and run["system"] == system]
+
+
+def median_of(runs: Iterable[Run], work: str, system: str, field: str) -> float | None:
+    """The median of one result; None if there is no run or one of them failed."""
+    chosen = select_runs(runs, work, system)
+    if not chosen or any(run.get("error") for run in chosen):
+        return None
+    return float(median(run["result"][field] for run in chosen))
+
+
+def ratio(numerator: float | None, denominator: float | None) -> float | None:
+    return None if numerator is None or not denominator else numerator / denominator
+
+
+def works_of(runs: Iterable[Run]) -> list[str]:
+    """The works that were measured, in the order of the runs."""
+    return list(dict.fromkeys(run["work"] for run in runs))
+
+
+def judge(runs: Sequence[Run]) -> list[Figure]:
+    """A figure for every requirement on the works that were measured."""
+    measured = works_of(runs)
+    figures: list[Figure] = []
+    for work in WORKS:
+        if work.name in measured:
+            figures += _throughput_figures(runs, work.name, work.min_wall, work.min_cpu)
+    if WIDE_WORK in measured and REFERENCE_WORK in measured:
+        figures.append(_wide_figure(runs))
+    if LatencyWork().name in measured:
+        figures += _latency_figures(runs)
+    if any(_lane_memories(runs)):
+        figures.append(
+            Figure(
+                work="all",
+                what="memory of a lane's process",
+                value=max(_lane_memories(runs)),
+                bound=LANE_MEMORY_LIMIT_MB,
+                at_least=False,
+                strict=True,
+                unit=" MB",
+            )
+        )
+    if IdleWork().name in measured:
+        figures.append(_idle_figure(runs))
+    return figures
+
+
+def _throughput_figures(runs: Sequence[Run], work: str, min_wall: float, min_cpu: float | None) -> list[Figure]:
+    def versus_tuned(field: str) -> float | None:
+        return ratio(median_of(runs, work, HELIOGRAPH, field), median_of(runs, work, MM2_TUNED, field))
+
+    wall = Figure(
+        work=work,
+        what="times faster than tuned MM2",
+        value=versus_tuned("mb_per_s"),
+        bound=min_wall,
+        at_least=True,
+        strict=min_wall == 1,
+    )
+    if min_cpu is None:
+        return [wall]
+    cpu = Figure(
+        work=work,
+        what="times less CPU per byte than tuned MM2",
+        value=versus_tuned("mb_per_cpu_s"),
+        bound=min_cpu,
+        at_least=True,
+    )
+    return [wall, cpu]
+
+
+def _wide_figure(runs: Sequence[Run]) -> Figure:
+    here = median_of(runs, WIDE_WORK, HELIOGRAPH, "mb_per_cpu_s")
+    return Figure(
+        work=WIDE_WORK,
+        what=f"times our own CPU per byte of {REFERENCE_WORK}",
+        value=ratio(median_of(runs, REFERENCE_WORK, HELIOGRAPH, "mb_per_cpu_s"), here),
+        bound=WIDE_CPU_FACTOR,
+        at_least=False,
+    )
+
+
+def _latency_figures(runs: Sequence[Run]) -> list[Figure]:
+    name = LatencyWork().name
+
+    def figure(field: str, label: str) -> Figure:
+        ours, theirs = (median_of(runs, name, system, field) for system in (HELIOGRAPH, MM2_TUNED))
+        return Figure(
+            work=name,
+            what=f"{label}, share of tuned MM2's",
+            value=ratio(ours, theirs),
+            bound=1,
+            at_least=False,
+            strict=True,
+        )
+
+    return [figure("p50_ms", "p50"), figure("p99_ms", "p99")]
+
+
+def _idle_figure(runs: Sequence[Run]) -> Figure:
+    return Figure(
+        work=IdleWork().name,
+        what="CPU of the whole process tree",
+        value=median_of(runs, IdleWork().name, HELIOGRAPH, "percent_of_core"),
+        bound=IDLE_LIMIT_PERCENT,
+        at_least=False,
+        strict=True,
+        unit=" % of a core",
+    )
+
+
+def _lane_memories(runs: Sequence[Run]) -> list[float]:
+    """Peaks of heliograph's runs; a failed run has none."""
+    return [
+        float(run["result"]["peak_lane_rss_mb"])
+        for run in runs
+        if run["system"] == HELIOGRAPH and not run.get("error") and "peak_lane_rss_mb" in run["result"]
+    ]

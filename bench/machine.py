@@ -1,0 +1,69 @@
+"""What a report says of the machine and of the versions; no names and no paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from heliograph.java import find_java
+from heliograph.lab import DEFAULT_VERSION
+
+_LIBRARIES = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python", "crc32c", "cramjam")
+
+
+def describe_machine() -> dict[str, Any]:
+    return {
+        "cores": psutil.cpu_count(),
+        "processor": _processor(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "kernel": platform.release(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "java": _java_version(),
+        "kafka": DEFAULT_VERSION,
+        **{name: version(name) for name in _LIBRARIES},
+    }
+
+
+def describe_commit(repository: Path) -> dict[str, Any]:
+    """The commit, and whether the tree had changes that are not in it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(repository), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "heliograph", "bench")
+    return {"commit": git("rev-parse", "HEAD") or "unknown", "changed": bool(changed)}
+
+
+def hide_paths(text: str, places: Mapping[str, str]) -> str:
+    """Replace this machine's folders by what they stand for; the longest first."""
+    for path in sorted(places, key=len, reverse=True):
+        text = text.replace(path, places[path])
+    return text
+
+
+def load_average() -> float:
+    return round(os.getloadavg()[0], 2)
+
+
+def _processor() -> str:
+    try:
+        match = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match[1] if match else platform.machine()
+
+
+def _java_version() -> str:
+    answer = subprocess.run([find_java().path, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'"([^"]+)"', answer.stderr + answer.stdout)
+    return match[1] if match else "unknown"

@@ -1,0 +1,246 @@
+"""Everything made from a report: the tables on the terminal, docs/benchmarks.md and its plot.
+
+`python -m bench.report REPORT.json` writes the two documents again; no figure in them has another source.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.figures import SYSTEM_ORDER, Figure, Run, judge, median_of, ratio, select_runs, works_of
+from bench.plot import draw_plot
+from bench.systems import HELIOGRAPH, MM2_TUNED
+from bench.works import IdleWork, LatencyWork
+
+Report = Mapping[str, Any]
+Table = list[list[str]]
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+REPORTS = DOCS / "reports"
+PAGE = DOCS / "benchmarks.md"
+PLOT = DOCS / "benchmarks.png"
+
+_SPECIAL = (LatencyWork().name, IdleWork().name)
+
+
+def throughput_table(runs: Sequence[Run]) -> Table:
+    rows = [
+        [
+            "work",
+            "system",
+            "MB/s",
+            "records/s",
+            "MB per CPU s",
+            "wall ratio",
+            "CPU ratio",
+            "peak MB",
+            "first record s",
+            "runs",
+        ]
+    ]
+    for work in works_of(runs):
+        for system in SYSTEM_ORDER if work not in _SPECIAL else ():
+            count = len(select_runs(runs, work, system))
+            if not count:
+                continue
+
+            def cell(field: str, form: str, work: str = work, system: str = system) -> str:
+                value = median_of(runs, work, system, field)
+                return "failed" if value is None else format(value, form)
+
+            def versus(field: str, work: str = work, system: str = system) -> str:
+                value = ratio(median_of(runs, work, system, field), median_of(runs, work, MM2_TUNED, field))
+                return "-" if value is None else f"{value:.2f}"
+
+            rows.append(
+                [
+                    work,
+                    system,
+                    cell("mb_per_s", ".1f"),
+                    cell("records_per_s", ",.0f"),
+                    cell("mb_per_cpu_s", ".1f"),
+                    versus("mb_per_s"),
+                    versus("mb_per_cpu_s"),
+                    cell("peak_rss_mb", ",.0f"),
+                    cell("first_record_s", ".1f"),
+                    str(count),
+                ]
+            )
+    return rows
+
+
+def latency_table(runs: Sequence[Run]) -> Table:
+    name = LatencyWork().name
+    rows = [["system", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "CPU s", "runs"]]
+    for system in SYSTEM_ORDER:
+        count = len(select_runs(runs, name, system))
+        if count:
+            values = [median_of(runs, name, system, f) for f in ("p50_ms", "p99_ms", "p999_ms", "max_ms", "cpu_s")]
+            rows.append([system, *("failed" if v is None else f"{v:.1f}" for v in values), str(count)])
+    return rows
+
+
+def figure_table(figures: Sequence[Figure]) -> Table:
+    """Missed ones first."""
+    rows = [["work", "figure", "measured", "required", "verdict"]]
+    for figure in sorted(figures, key=lambda figure: figure.is_met):
+        verdict = "met" if figure.is_met else "MISSED"
+        rows.append([figure.work, figure.what, figure.measured, figure.required, verdict])
+    return rows
+
+
+def conclude(figures: Sequence[Figure], runs: Sequence[Run]) -> str:
+    met, failed = sum(figure.is_met for figure in figures), sum("error" in run for run in runs)
+    return f"{met} of {len(figures)} figures met, {failed} of {len(runs)} runs failed"
+
+
+def is_good(report: Report) -> bool:
+    """Every figure met and every run whole."""
+    runs: list[Run] = report["runs"]
+    return all(figure.is_met for figure in judge(runs)) and not any("error" in run for run in runs)
+
+
+def render_text(report: Report) -> str:
+    """The result for a terminal."""
+    runs: list[Run] = report["runs"]
+    figures = judge(runs)
+    tables = [throughput_table(runs), latency_table(runs), figure_table(figures)]
+    texts = [_columns(table) for table in tables if len(table) > 1]
+    return "\n\n".join([*texts, conclude(figures, runs)])
+
+
+def render_page(report: Report, *, report_name: str) -> str:
+    """docs/benchmarks.md."""
+    runs: list[Run] = report["runs"]
+    figures = judge(runs)
+    machine = report["machine"]
+    changed = ", with changes not committed" if report["changed"] else ""
+    facts = "\n".join(f"| {name.replace('_', ' ')} | {value} |" for name, value in machine.items())
+    tuned = _settings(report, MM2_TUNED)
+    ours = _settings(report, HELIOGRAPH)
+    return f"""\
+# Benchmarks
+
+Made by `python -m bench.report` from [reports/{report_name}](reports/{report_name}), which has every single run. \
+{report["date"]}, commit {report["commit"][:7]}{changed}. {conclude(figures, runs)}.
+
+![Speed, CPU and delay compared with MirrorMaker 2](benchmarks.png)
+
+## Figures
+
+Medians of the runs. Ratios are to tuned MirrorMaker 2 (MM2) in the same benchmark: how many times faster, how many \
+times less CPU per byte.
+
+{_markdown(figure_table(figures))}
+
+## Throughput
+
+{_markdown(throughput_table(runs), numbers_from=2)}
+
+MB are 1,000,000 bytes of record values. "Peak MB" is the resident memory of all processes of the mirror together.
+
+## Delay at 1,000 records a second
+
+{_markdown(latency_table(runs), numbers_from=1)}
+
+CPU seconds are those of all processes of the mirror during the {_seconds(runs)} s measured.
+
+## How it is measured
+
+- Two clusters of one broker each (Kafka {machine["kafka"]}, 1 GB heap, Kafka's own JVM flags), started once, on the \
+machine that runs the mirrors and the benchmark too.
+- A work's topic is filled once by librdkafka, in batches of about 255 KB (64 KB on 1,000 partitions), half of each \
+value random; one-record batches are written one by one. Every system then copies that topic from its start, under \
+a target name, group and storage topics of its own; copies are deleted after each run.
+- Default MM2 runs once and first, on cold brokers; tuned MM2 and heliograph take turns.
+- The target's end offsets and the mirror's processes are sampled every 50 ms (100 ms on 1,000 partitions). The window \
+begins with the last sample without records and ends with the first that has all, so start-up does not count; it is \
+shown apart, as "first record s", from the start of the process.
+- CPU is user and system time of the whole process tree within the window: Java, Python, and children that ended.
+- At the end each partition of the copy must have exactly as many records as the source's, or the run has failed.
+- Delay: a producer sends 1,000 records a second of 1 KB to 8 partitions; a librdkafka consumer on the target notes \
+when each arrives. Measured after a warm-up, for as long as an epoch of heliograph lasts, so that one change of epochs \
+is always within. Every record must arrive exactly once.
+- Idle: 100 partitions with nothing flowing; CPU of heliograph's whole process tree over five minutes.
+
+## Settings
+
+All systems get the same file with one flow, replication factor 1, and besides:
+
+| system | settings |
+|---|---|
+| mm2-default | none |
+| mm2-tuned | {tuned} |
+| heliograph | {ours} |
+
+## Machine
+
+| | |
+|---|---|
+{facts}
+
+## Run it
+
+```
+make bench                              # everything, about half an hour; exits 1 when a figure is missed
+.venv/bin/python -m bench --only 1KB --scale 0.1 --repetitions 1
+.venv/bin/python -m bench.report docs/reports/{report_name}
+```
+
+Nothing else should run on the machine meanwhile.
+"""
+
+
+def write_documents(report_file: Path) -> None:
+    report = json.loads(report_file.read_text())
+    PAGE.write_text(render_page(report, report_name=report_file.name))
+    draw_plot(report["runs"], PLOT)
+
+
+def _settings(report: Report, name: str) -> str:
+    [system] = [system for system in report["systems"] if system["name"] == name]
+    return "<br>".join(f"`{key}={value}`" for key, value in system["settings"].items())
+
+
+def _seconds(runs: Sequence[Run]) -> str:
+    value = median_of(runs, LatencyWork().name, HELIOGRAPH, "seconds")
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _columns(table: Table) -> str:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    right = [all(_is_number(cell) for cell in column[1:]) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        )
+        for row in table
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _is_number(cell: str) -> bool:
+    return cell in {"-", "failed"} or cell.replace(",", "").replace(".", "", 1).isdigit()
+
+
+def _markdown(table: Table, *, numbers_from: int | None = None) -> str:
+    rule = ["---:" if numbers_from is not None and index >= numbers_from else "---" for index in range(len(table[0]))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [table[0], rule, *table[1:]])
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python -m bench.report REPORT.json", file=sys.stderr)
+        return 2
+    write_documents(Path(arguments[0]))
+    print(f"{PAGE.name} and {PLOT.name} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

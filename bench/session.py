@@ -1,0 +1,208 @@
+"""The two clusters of a benchmark and what happens on them: topics, runs, and clean tables in between."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench.fill import fill_topic
+from bench.idle import measure_idle
+from bench.latency import measure_latency
+from bench.machine import hide_paths, load_average
+from bench.measure import measure_throughput
+from bench.offsets import EndOffsets, OffsetsError
+from bench.systems import (
+    HELIOGRAPH,
+    SYSTEMS,
+    TARGET,
+    RunningSystem,
+    System,
+    SystemFailed,
+    plan_order,
+    plan_properties,
+)
+from bench.works import IdleWork, LatencyWork, Work
+from heliograph.lab import ORDINARY_JVM, ClusterSpec, Lab
+
+SOURCE_CLUSTER = "src"
+_BROKER_CONFIG = {"log.segment.delete.delay.ms": "1000"}  # disk of deleted copies is free before the next run
+_TOPIC_TIMEOUT_S = 60.0
+
+Say = Callable[[str], None]
+
+
+class Session:
+    """Runs works on a lab. Each run has a source alias of its own, hence its own copy, group and storage topics."""
+
+    def __init__(self, lab: Lab, folder: Path, *, repetitions: int, say: Say, places: Mapping[str, str]) -> None:
+        self.runs: list[dict[str, Any]] = []
+        self._lab = lab
+        self._folder = folder
+        self._repetitions = repetitions
+        self._say = say
+        self._places = places
+        self._numbers = itertools.count(1)
+        self._kept: set[str] = set()
+
+    def start(self) -> None:
+        specs = [
+            ClusterSpec(alias=alias, jvm=ORDINARY_JVM, config=_BROKER_CONFIG) for alias in (SOURCE_CLUSTER, TARGET)
+        ]
+        self._lab.start(specs)
+        self._source = self._lab.cluster(SOURCE_CLUSTER).bootstrap
+        self._target = self._lab.cluster(TARGET).bootstrap
+        self._admins = {
+            bootstrap: AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+            for bootstrap in (self._source, self._target)
+        }
+
+    def throughput(self, work: Work, *, scale: float) -> None:
+        records = work.scaled_records(scale)
+        with self._topic(work.topic, work.partitions):
+            started = time.monotonic()
+            fill_topic(self._source, work, records)
+            expected = self._end_offsets(work.topic, work.partitions)
+            self._say(f"{work.name}: {sum(expected)} records written in {time.monotonic() - started:.1f} s")
+            if sum(expected) != records:
+                raise OffsetsError(f"{work.topic} has {sum(expected)} records instead of {records}")
+
+            def measure(running: RunningSystem, copy: str) -> dict[str, Any]:
+                return measure_throughput(running, work, target_bootstrap=self._target, copy=copy, expected=expected)
+
+            for system, repetition in plan_order(self._repetitions):
+                self._run(work.name, system, repetition, topic=work.topic, measure=measure)
+
+    def latency(self, work: LatencyWork) -> None:
+        for system, repetition in plan_order(self._repetitions):
+            # A topic for each run: nothing but this run's records is under way.
+            topic = f"bench-latency-{system.name}-{repetition}"
+
+            def measure(running: RunningSystem, copy: str, topic: str = topic) -> dict[str, Any]:
+                return measure_latency(
+                    running,
+                    work,
+                    source_bootstrap=self._source,
+                    target_bootstrap=self._target,
+                    topic=topic,
+                    copy=copy,
+                )
+
+            with self._topic(topic, work.partitions):
+                self._run(work.name, system, repetition, topic=topic, measure=measure)
+
+    def idle(self, work: IdleWork) -> None:
+        [system] = [system for system in SYSTEMS if system.name == HELIOGRAPH]
+        one_each = Work(
+            name="idle", records=work.partitions, value_bytes=100, partitions=work.partitions, min_wall=0, min_cpu=0
+        )
+
+        def measure(running: RunningSystem, copy: str) -> dict[str, Any]:
+            return measure_idle(running, work, target_bootstrap=self._target, copy=copy)
+
+        with self._topic(one_each.topic, work.partitions):
+            fill_topic(self._source, one_each, work.partitions)
+            self._run(work.name, system, 1, topic=one_each.topic, measure=measure)
+
+    def _run(
+        self,
+        work: str,
+        system: System,
+        repetition: int,
+        *,
+        topic: str,
+        measure: Callable[[RunningSystem, str], dict[str, Any]],
+    ) -> None:
+        """One system once. A failure is noted in the report, and the next run goes on."""
+        alias = f"r{next(self._numbers):02d}"
+        properties = plan_properties(
+            system, source=alias, source_bootstrap=self._source, target_bootstrap=self._target, topic=topic
+        )
+        run: dict[str, Any] = {
+            "work": work,
+            "system": system.name,
+            "repetition": repetition,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "load_before": load_average(),
+            "configuration": properties,
+        }
+        label = f"{alias}-{work}-{system.name}"
+        try:
+            with RunningSystem(
+                system, self._lab, properties=properties, folder=self._folder / "runs", label=label
+            ) as running:
+                run["command"] = [hide_paths(argument, self._places) for argument in running.command]
+                run["result"] = measure(running, f"{alias}.{topic}")
+        except (SystemFailed, OffsetsError, KafkaException, OSError) as error:
+            run["error"] = hide_paths(str(error), self._places)
+        self.runs.append(run)
+        self._say(f"{work}: {system.name} {repetition}: {describe_run(run)}")
+        self._clean()
+
+    @contextmanager
+    def _topic(self, topic: str, partitions: int) -> Iterator[None]:
+        """A source topic for the time of a work."""
+        self._kept.add(topic)
+        [made] = (
+            self._admins[self._source]
+            .create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+            .values()
+        )
+        made.result(_TOPIC_TIMEOUT_S)
+        self._end_offsets(topic, partitions)
+        try:
+            yield
+        finally:
+            self._kept.discard(topic)
+        self._clean()
+
+    def _end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """Of a source topic, once all its partitions have a leader."""
+        deadline = time.monotonic() + _TOPIC_TIMEOUT_S
+        with EndOffsets(self._source, topic, partitions) as offsets:
+            while (found := offsets.fetch()) is None:
+                if time.monotonic() > deadline:
+                    raise OffsetsError(f"{topic} does not come up")
+                time.sleep(0.1)
+        return [int(offset) for offset in found]
+
+    def _clean(self) -> None:
+        """Delete every topic of both clusters but Kafka's own and those in use, and wait until they are gone."""
+        for admin in self._admins.values():
+            deadline = time.monotonic() + _TOPIC_TIMEOUT_S
+            while left := self._disposable(admin):
+                for outcome in admin.delete_topics(left).values():
+                    if (error := outcome.exception(_TOPIC_TIMEOUT_S)) and time.monotonic() > deadline:
+                        raise error
+                time.sleep(0.1)
+
+    def _disposable(self, admin: AdminClient) -> list[str]:
+        names = admin.list_topics(timeout=_TOPIC_TIMEOUT_S).topics
+        return [name for name in names if not name.startswith("__") and name not in self._kept]
+
+
+def describe_run(run: Mapping[str, Any]) -> str:
+    """A run in a line, for whoever watches."""
+    if "error" in run:
+        return f"FAILED: {run['error']}"
+    result = run["result"]
+    if "mb_per_s" in result:
+        return (
+            f"{result['mb_per_s']:.1f} MB/s, {result['records_per_s']} records/s, {result['mb_per_cpu_s']:.1f} MB per "
+            f"CPU s, {result['seconds']:.1f} s after {result['first_record_s']:.1f} s, {result['peak_rss_mb']:.0f} MB"
+        )
+    if "p50_ms" in result:
+        return f"p50 {result['p50_ms']:.1f} ms, p99 {result['p99_ms']:.1f} ms, {result['records']} records"
+    return f"{result['percent_of_core']:.2f} % of a core over {result['seconds']:.0f} s"
+
+
+def describe_systems() -> list[dict[str, Any]]:
+    return [asdict(system) for system in SYSTEMS]

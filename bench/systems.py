@@ -1,0 +1,174 @@
+"""The mirrors that are measured: their settings, how each is started, and how it is ended for certain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from bench.tree import ProcessTree
+from heliograph.lab import Jvm, Lab
+from heliograph.lab.keeper import die_with_parent
+from heliograph.lab.servers import format_properties
+
+TARGET = "tgt"
+MM2_DEFAULT = "mm2-default"
+MM2_TUNED = "mm2-tuned"
+HELIOGRAPH = "heliograph"
+
+_MM2_CLASS = "org.apache.kafka.connect.mirror.MirrorMaker"
+# What connect-mirror-maker.sh gives it.
+_MM2_JVM = Jvm(
+    heap="2g",
+    flags=(
+        "-Xms256m",
+        "-server",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:InitiatingHeapOccupancyPercent=35",
+        "-XX:+ExplicitGCInvokesConcurrent",
+    ),
+)
+_STOP_S = 5.0
+_LOG_TAIL_LINES = 8
+
+
+class SystemFailed(Exception):
+    """A mirror ended by itself, stalled, or copied wrongly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A mirror and its settings; SOURCE stands for the source's alias, which is new for each run."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    repeated: bool = True
+
+
+SYSTEMS = (
+    System(name=MM2_DEFAULT, repeated=False),
+    System(
+        name=MM2_TUNED,
+        settings={
+            "tgt.producer.batch.size": "524288",
+            "tgt.producer.linger.ms": "20",
+            "tgt.producer.buffer.memory": "134217728",
+            "tgt.producer.max.in.flight.requests.per.connection": "5",
+            "tgt.producer.enable.idempotence": "true",
+            "SOURCE.consumer.max.poll.records": "10000",
+            "SOURCE.consumer.fetch.max.bytes": "52428800",
+            "SOURCE.consumer.max.partition.fetch.bytes": "5242880",
+            "tasks.max": "2",
+        },
+    ),
+    System(name=HELIOGRAPH, settings={"tasks.max": "2"}),
+)
+
+
+def plan_order(repetitions: int, systems: Sequence[System] = SYSTEMS) -> list[tuple[System, int]]:
+    """Who is measured when. Those measured once come first, on brokers still cold; the others take turns."""
+    once = [(system, 1) for system in systems if not system.repeated]
+    turns = [(system, turn) for turn in range(1, repetitions + 1) for system in systems if system.repeated]
+    return once + turns
+
+
+def plan_properties(
+    system: System, *, source: str, source_bootstrap: str, target_bootstrap: str, topic: str
+) -> dict[str, str]:
+    """A run's configuration file, the same for every system but for its own settings.
+
+    MM2 and heliograph derive the group, the storage topics and the copy's name from the source's alias, so that a
+    new alias gives each run its own.
+    """
+    factors = ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.")
+    storages = ("offset", "config", "status")
+    properties = {
+        "clusters": f"{source}, {TARGET}",
+        f"{source}.bootstrap.servers": source_bootstrap,
+        f"{TARGET}.bootstrap.servers": target_bootstrap,
+        f"{source}->{TARGET}.enabled": "true",
+        f"{source}->{TARGET}.topics": topic,
+        f"{TARGET}.group.id": f"{source}-mm2",
+        f"{TARGET}.scheduled.rebalance.max.delay.ms": "0",
+        **{f"{name}replication.factor": "1" for name in factors},
+        **{f"{storage}.storage.replication.factor": "1" for storage in storages},
+        **{f"{TARGET}.{storage}.storage.topic": f"mm2-{storage}.{source}.internal" for storage in storages},
+    }
+    own = {key.replace("SOURCE", source): value for key, value in system.settings.items()}
+    return {**properties, **own}
+
+
+def plan_command(system: System, lab: Lab, config: Path) -> tuple[list[str], dict[str, str]]:
+    """Arguments and additional environment."""
+    if system.name == HELIOGRAPH:
+        return [str(Path(sys.executable).with_name("heliograph")), "run", str(config)], {}
+    command = lab.java(_MM2_CLASS, str(config), "--clusters", TARGET, jvm=_MM2_JVM)
+    return command.argv, command.env
+
+
+class RunningSystem:
+    """A mirror at work, with all its processes; on leaving the block none of them is left."""
+
+    def __init__(self, system: System, lab: Lab, *, properties: Mapping[str, str], folder: Path, label: str) -> None:
+        self.system = system
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / f"{label}.properties"
+        config.write_text(format_properties(properties))
+        self.command, environment = plan_command(system, lab, config)
+        self.log_file = folder / f"{label}.log"
+        self.started_at = time.monotonic()
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, **environment, "TMPDIR": str(folder)},
+                start_new_session=True,  # Ctrl-C is this process's to handle
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - a C call only, safe with threads too
+            )
+        self.tree = ProcessTree(self._process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def check_alive(self) -> None:
+        code = self._process.poll()
+        if code is not None:
+            raise SystemFailed(f"{self.system.name} ended with exit code {code}: {self.log_tail()}")
+
+    def log_tail(self) -> str:
+        return " | ".join(self.log_file.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for whatever is left."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_S
+        while self.tree.alive() and time.monotonic() < deadline:
+            self._process.poll()
+            time.sleep(0.05)
+        left = self.tree.alive()
+        for process in left:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self._process.wait()
+        psutil.wait_procs(left, timeout=10)

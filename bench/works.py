@@ -1,0 +1,95 @@
+"""What is measured: the works, their volumes and the figures to reach; data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MB = 1_000_000
+
+FIRST_RECORD_LIMIT_S = 120.0
+STALL_LIMIT_S = 60.0
+LANE_MEMORY_LIMIT_MB = 300.0
+IDLE_LIMIT_PERCENT = 5.0
+WIDE_CPU_FACTOR = 1.5
+"""CPU per byte on 1,000 partitions, at most this many times our own on 8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A full topic to be copied as fast as possible.
+
+    `min_wall` and `min_cpu` are the least ratios to tuned MirrorMaker 2: how many times faster, how many times
+    less CPU per byte.
+    """
+
+    name: str
+    records: int
+    value_bytes: int
+    partitions: int = 8
+    codec: str = "none"
+    batch_bytes: int = 255 * KIB  # of records, before compression; 0: each record is a batch
+    min_wall: float
+    min_cpu: float | None
+
+    @property
+    def topic(self) -> str:
+        return f"bench-{self.name.lower()}"
+
+    @property
+    def is_wide(self) -> bool:
+        return self.partitions >= 1000
+
+    @property
+    def sample_s(self) -> float:
+        """How often the target is asked: the question costs the broker more with more partitions."""
+        return 0.1 if self.is_wide else 0.05
+
+    def scaled_records(self, scale: float) -> int:
+        """At least one record in each partition."""
+        return max(self.partitions, round(self.records * scale))
+
+
+WORKS = (
+    Work(name="1KB", records=1_000_000, value_bytes=1024, min_wall=3, min_cpu=10),
+    Work(name="1KB-lz4", records=1_000_000, value_bytes=1024, codec="lz4", min_wall=3, min_cpu=10),
+    Work(name="100B", records=5_000_000, value_bytes=100, min_wall=3, min_cpu=10),
+    Work(name="200B-single", records=1_200_000, value_bytes=200, batch_bytes=0, min_wall=2, min_cpu=3),
+    Work(
+        name="1000-partitions",
+        records=800_000,
+        value_bytes=1024,
+        partitions=1000,
+        batch_bytes=64 * KIB,
+        min_wall=1,
+        min_cpu=None,
+    ),
+)
+REFERENCE_WORK = "1KB"
+WIDE_WORK = "1000-partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyWork:
+    """A steady trickle; how long each record takes from the producer's call to an independent consumer."""
+
+    name: str = "latency"
+    records_per_s: int = 1000
+    value_bytes: int = 1024
+    partitions: int = 8
+    warm_up_s: float = 6.0
+    # As long as an epoch of heliograph, so that each measurement has one turnover in it, and exactly one.
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleWork:
+    """Nothing flows; what the mirror costs all the same."""
+
+    name: str = "idle"
+    partitions: int = 100
+    settle_s: float = 15.0
+    seconds: float = 300.0
+
+
+WORK_NAMES = (*(work.name for work in WORKS), LatencyWork().name, IdleWork().name)
