@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -72,6 +73,7 @@ class Driver:
         self._stopping = asyncio.Event()
         self._replan = asyncio.Event()
         self._epoch_id = 0
+        self._moved = _Moved()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
@@ -95,6 +97,7 @@ class Driver:
                 flow.close()
         if self._failure is not None:
             raise self._failure
+        self._report(str(self._moved))
 
     # -- coming up -----------------------------------------------------------------------
 
@@ -206,6 +209,7 @@ class Driver:
         )
 
     async def _take_rows(self, flows: Sequence[FlowDriver], rows: Sequence[LedgerRow]) -> None:
+        self._moved.add(rows)
         for row in rows:
             rate = row.bytes * 1000 / max(row.active_ms, 1)
             key = (row.flow, row.topic, row.partition)
@@ -280,3 +284,20 @@ class Driver:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
             self.stop()
+
+
+@dataclass(slots=True)
+class _Moved:
+    """What the lanes reported over all epochs."""
+
+    epochs: int = 0
+    records: int = 0
+    bytes: int = 0
+
+    def add(self, rows: Sequence[LedgerRow]) -> None:
+        self.epochs += 1
+        self.records += sum(row.records for row in rows)
+        self.bytes += sum(row.bytes for row in rows)
+
+    def __str__(self) -> str:
+        return f"stopped after {self.epochs:,} epochs, {self.records:,} records, {self.bytes / 1e6:,.1f} MB"

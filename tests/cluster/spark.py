@@ -1,0 +1,97 @@
+"""A real Spark standalone cluster from the installed PySpark, on loopback, for tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+import pyspark
+
+from tests.cluster.mirror import wait_until
+
+
+class Standalone:
+    """A master; workers come and go with `start_worker` and `kill_worker`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = _free_port()
+        self._started: list[subprocess.Popen[bytes]] = []
+        self.master = f"spark://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        self._start(
+            "master",
+            "org.apache.spark.deploy.master.Master",
+            *("--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(_free_port())),
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._started:
+            kill_tree(process.pid)
+            process.wait(10)
+
+    def start_worker(self, name: str, *, cores: int = 1) -> int:
+        """Start a worker and wait until the master knows it; its process id."""
+        process = self._start(
+            name,
+            "org.apache.spark.deploy.worker.Worker",
+            *("--host", "127.0.0.1", "--cores", str(cores), "--memory", "1g", "--webui-port", str(_free_port())),
+            *("--work-dir", str(self._folder / "work"), self.master),
+        )
+        wait_until(lambda: "Successfully registered with master" in self._log(name), 60, what=f"worker {name}")
+        return process.pid
+
+    def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        home = Path(pyspark.__file__).parent
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        with (self._folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(home / "bin" / "spark-class"), main, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def _log(self, name: str) -> str:
+        return re.sub(r"\s+", " ", (self._folder / f"{name}.log").read_text(errors="replace"))
+
+
+def kill_tree(pid: int) -> None:
+    """kill -9 of a process and all that it started."""
+    try:
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in tree:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
