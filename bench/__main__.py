@@ -25,6 +25,7 @@ from bench.report import REPORTS, is_good, render_text, write_documents
 from bench.session import Session, describe_systems
 from bench.works import WORK_NAMES, WORKS, IdleWork, LatencyWork
 from heliograph.errors import HeliographError
+from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION, Lab, ensure_jars
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
@@ -131,6 +132,7 @@ def _places(folder: Path) -> dict[str, str]:
         str(_REPOSITORY): "$REPOSITORY",
         sys.prefix: "$ENVIRONMENT",
         str(Path.home()): "$HOME",
+        find_java().path: "java",
     }
 
 

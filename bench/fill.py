@@ -24,7 +24,7 @@ from heliograph.kafka.types import BrokerAddress
 _POOL_BYTES = 1024 * KIB
 _RECORD_OVERHEAD = 12
 """What librdkafka reckons for a record beside its value, about."""
-_CONNECTIONS = 2
+_CONNECTIONS = 4
 _PIPELINE = 32
 _VERSION = 8
 

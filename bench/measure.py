@@ -13,7 +13,7 @@ from bench.systems import RunningSystem, SystemFailed
 from bench.works import FIRST_RECORD_LIMIT_S, MB, STALL_LIMIT_S, Work
 
 _PSS_EVERY_S = 2.0
-_LINGER_S = 1.5
+_LINGER_S = 1.0
 """How long a finished run is watched for records too many."""
 _CURVE_POINTS = 40
 

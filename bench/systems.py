@@ -38,7 +38,7 @@ _MM2_JVM = Jvm(
         "-XX:+ExplicitGCInvokesConcurrent",
     ),
 )
-_STOP_S = 5.0
+_STOP_S = 3.0
 _LOG_TAIL_LINES = 8
 
 
@@ -91,7 +91,7 @@ def plan_properties(
     new alias gives each run its own.
     """
     factors = ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.")
-    storages = ("offset", "config", "status")
+    storages = {"offset": "mm2-offsets", "config": "mm2-configs", "status": "mm2-status"}
     properties = {
         "clusters": f"{source}, {TARGET}",
         f"{source}.bootstrap.servers": source_bootstrap,
@@ -102,7 +102,7 @@ def plan_properties(
         f"{TARGET}.scheduled.rebalance.max.delay.ms": "0",
         **{f"{name}replication.factor": "1" for name in factors},
         **{f"{storage}.storage.replication.factor": "1" for storage in storages},
-        **{f"{TARGET}.{storage}.storage.topic": f"mm2-{storage}.{source}.internal" for storage in storages},
+        **{f"{TARGET}.{storage}.storage.topic": f"{name}.{source}.internal" for storage, name in storages.items()},
     }
     own = {key.replace("SOURCE", source): value for key, value in system.settings.items()}
     return {**properties, **own}

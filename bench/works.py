@@ -57,7 +57,7 @@ WORKS = (
     Work(name="200B-single", records=1_200_000, value_bytes=200, batch_bytes=0, min_wall=2, min_cpu=3),
     Work(
         name="1000-partitions",
-        records=800_000,
+        records=700_000,
         value_bytes=1024,
         partitions=1000,
         batch_bytes=64 * KIB,
@@ -77,7 +77,7 @@ class LatencyWork:
     records_per_s: int = 1000
     value_bytes: int = 1024
     partitions: int = 8
-    warm_up_s: float = 6.0
+    warm_up_s: float = 5.0
     # As long as an epoch of heliograph, so that each measurement has one turnover in it, and exactly one.
     seconds: float = 30.0
 
@@ -88,7 +88,7 @@ class IdleWork:
 
     name: str = "idle"
     partitions: int = 100
-    settle_s: float = 15.0
+    settle_s: float = 10.0
     seconds: float = 300.0
 
 
