@@ -76,7 +76,8 @@ def backup(pair: tuple[Cluster, Cluster]) -> Cluster:
 
 @pytest.fixture(scope="session")
 def trio(lab: Lab) -> Cluster:
-    lab.start([ClusterSpec(alias="trio", brokers=3, racks=("a", "b", "c"))])
+    nearest = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+    lab.start([ClusterSpec(alias="trio", brokers=3, racks=("a", "b", "c"), config=nearest)])
     return lab.cluster("trio")
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from heliograph.errors import HeliographError
-from heliograph.kafka.batch import BatchHeader, check_crc, iter_batches, iter_records, rewrite_header
+from heliograph.kafka.batch import CONTROL, BatchHeader, check_crc, iter_batches, iter_records, rewrite_header
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
@@ -144,15 +144,20 @@ class PartitionCopy:
         if end != self.entry.source_end:
             self.entry = self.entry.moved(source_end=end)
             self.dirty = True
-        for header, view in visible_batches(
+        queue, size = self._queue, 0
+        header = None
+        for batch in visible_batches(
             answer, self.fetch_offset, read_committed=self._read_committed, where=self.assignment.name
         ):
-            self.fetch_offset = header.next_offset
-            if header.record_count or self._queue or self._parts:
-                self._queue.append((header, view))
-                self.queued_bytes += len(view)
+            header, view = batch
+            if header[12] or queue or self._parts:
+                queue.append(batch)
+                size += len(view)
             else:
                 self._pass_over(header.next_offset)
+        if header is not None:
+            self.fetch_offset = header.next_offset
+            self.queued_bytes += size
 
     def _pass_over(self, next_offset: int) -> None:
         """Source offsets up to `next_offset` hold nothing to copy."""
@@ -172,12 +177,12 @@ class PartitionCopy:
     def has_work(self) -> bool:
         return bool(self._queue or self._parts)
 
-    def next_piece(self, *, now_ms: int, far: bool) -> Piece | None:
+    def next_piece(self, *, now_ms: int, small_bytes: int) -> Piece | None:
         """The next batch to send, or None if there is none or the pipeline is full."""
         if self.state is not State.COPYING or len(self.in_flight) >= MAX_IN_FLIGHT:
             return None
         if not self._parts:
-            self._fill_parts(far=far)
+            self._fill_parts(small_bytes)
             if not self._parts:
                 return None
         plain = self._parts[0]
@@ -205,7 +210,7 @@ class PartitionCopy:
         self.in_flight.append(piece)
         return piece
 
-    def _fill_parts(self, *, far: bool) -> None:
+    def _fill_parts(self, small_bytes: int) -> None:
         queue = self._queue
         while queue and not self._parts:
             if queue[0][0].record_count == 0:
@@ -217,7 +222,7 @@ class PartitionCopy:
                 position=position,
                 max_bytes=self.assignment.max_message_bytes,
                 codec=self._codec,
-                far=far,
+                small_bytes=small_bytes,
                 where=self.assignment.name,
             )
             for _ in range(taken):
@@ -258,14 +263,23 @@ def visible_batches(
     Never copied: control batches, and with read_committed what belongs to aborted transactions.
     """
     aborted = _Aborted(answer) if read_committed and answer.aborted else None
-    for header, view in iter_batches(answer.records, where=where):
-        if aborted:
-            aborted.reach(header)
-        copied = not header.is_control and not (aborted and aborted.covers(header))
-        if aborted and header.is_control:
+    for batch in iter_batches(answer.records, where=where):
+        header = batch[0]
+        special = header[5] & CONTROL or aborted  # by index: hot where batches hold one record
+        judged = _judged(header, batch[1], aborted) if special else batch
+        if header[0] + header[6] >= start:
+            yield judged
+
+
+def _judged(header: BatchHeader, view: memoryview, aborted: _Aborted | None) -> tuple[BatchHeader, memoryview]:
+    """The batch, or an empty one in its place if it is not to be copied."""
+    if aborted:
+        aborted.reach(header)
+        if header.is_control:
             aborted.end(header, view)
-        if header.next_offset > start:
-            yield (header, view) if copied else (header._replace(record_count=0), view[:0])
+        elif not aborted.covers(header):
+            return header, view
+    return header._replace(record_count=0), view[:0]
 
 
 class _Aborted:

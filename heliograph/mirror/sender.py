@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -30,13 +31,14 @@ from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import produce_version
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
+from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
 
 MAX_REQUESTS = 5
 REQUEST_BYTES = 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 20_000
-FAR_S = 0.02
-"""A target that takes longer than this to answer is far: larger batches are worth some CPU then."""
+TRANSFER_BYTES_PER_SECOND = 200e6
+DISTANCE_SAMPLES = 5
 
 _TOPIC_AUTHORIZATION_FAILED = 29
 _REFUSALS = {
@@ -58,7 +60,16 @@ class _Leader:
         self.connecting = False
         self.ready: dict[PartitionCopy, None] = {}
         self.in_flight = 0
-        self.answer_s = 0.0
+        self._samples: deque[float] = deque(maxlen=DISTANCE_SAMPLES)
+
+    def note_answer(self, seconds: float, size: int) -> None:
+        """Learn how far the target is, from a request that nothing was ahead of."""
+        self._samples.append(max(0.0, seconds - size / TRANSFER_BYTES_PER_SECOND))
+
+    @property
+    def small_bytes(self) -> int:
+        """Below which size batches are worth merging; the quickest of the last answers counts, others had to wait."""
+        return small_bytes_at(min(self._samples, default=0.0), MAX_REQUESTS)
 
 
 class _Request(NamedTuple):
@@ -68,7 +79,8 @@ class _Request(NamedTuple):
     connection: Connection
     pieces: list[tuple[PartitionCopy, Piece]]
     version: int
-    sent_at: float
+    sent_at: float | None
+    """Set if nothing was ahead of it: its answer tells how far the target is."""
 
 
 class Sender:
@@ -163,11 +175,11 @@ class Sender:
         pieces: list[tuple[PartitionCopy, Piece]] = []
         size = 0
         now_ms = int(time.time() * 1000)
-        far = leader.answer_s > FAR_S
+        small_bytes = leader.small_bytes
         for copy in list(leader.ready):
             del leader.ready[copy]
             try:
-                piece = copy.next_piece(now_ms=now_ms, far=far)
+                piece = copy.next_piece(now_ms=now_ms, small_bytes=small_bytes)
             except DataError as error:
                 self.fail(copy, error)
                 continue
@@ -198,10 +210,11 @@ class Sender:
             client_id=self._cluster.client_id,
             timeout_ms=REQUEST_TIMEOUT_MS,
         )
+        alone = leader.in_flight == 0
         leader.in_flight += 1
         answer = connection.send(request, correlation_id)
         answer.add_done_callback(
-            partial(self._on_answer, _Request(leader, connection, pieces, version, time.monotonic()))
+            partial(self._on_answer, _Request(leader, connection, pieces, version, time.monotonic() if alone else None))
         )
 
     # -- answers -------------------------------------------------------------------------
@@ -209,7 +222,8 @@ class Sender:
     def _on_answer(self, request: _Request, future: asyncio.Future[memoryview]) -> None:
         leader, connection, pieces, version, sent_at = request
         leader.in_flight -= 1
-        leader.answer_s += 0.2 * (time.monotonic() - sent_at - leader.answer_s)
+        if sent_at is not None:
+            leader.note_answer(time.monotonic() - sent_at, sum(piece.data.nbytes for _, piece in pieces))
         failure: HeliographError | None = None
         answers: Answers = {}
         if future.cancelled():

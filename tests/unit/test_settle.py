@@ -22,7 +22,7 @@ def copy_all(source: MemoryLog, target: MemoryLog, entry: Entry = ENTRY) -> list
     copy.settled(entry)
     copy.take(source.fetched(entry.source_offset))
     entries = [copy.entry]
-    while (piece := copy.next_piece(now_ms=0, far=False)) is not None:
+    while (piece := copy.next_piece(now_ms=0, small_bytes=1000)) is not None:
         copy.acknowledged(target.append(piece.data))
         entries.append(copy.entry)
     return entries
