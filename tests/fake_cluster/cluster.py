@@ -1,0 +1,243 @@
+"""Brokers on loopback ports, in the running event loop; knows framing and hooks, no request.
+
+A broker handles one request of a connection at a time, as Kafka does. Not modelled: replication
+(every replica has the one log), quotas, authentication, TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Self
+from uuid import UUID
+
+from heliograph.kafka.batch import NewRecord, encode_batch
+from heliograph.kafka.types import BrokerAddress
+from tests.fake_cluster import (
+    k00_produce,
+    k01_fetch,
+    k02_list_offsets,
+    k03_metadata,
+    k18_api_versions,
+    k22_init_producer_id,
+)
+from tests.fake_cluster.partition import FakePartition, FakeTopic
+
+HANDLERS: dict[int, ModuleType] = {
+    module.REQUEST.API_KEY: module
+    for module in (k00_produce, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions, k22_init_producer_id)
+}
+SILENCE = b""
+"""A hook's answer: none at all."""
+
+
+class Cut(Exception):
+    """Raised by a hook: the broker closes the connection instead of answering."""
+
+
+Hook = Callable[["Call"], Awaitable[Any]]
+"""Sees a request; returns the answer (a message or raw bytes with their size prefix), often `call.proceed()`."""
+
+
+@dataclass
+class Call:
+    """One request on its way through the hooks to its handler."""
+
+    cluster: FakeCluster
+    node_id: int
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    request: Any
+    hooks: list[Hook] = field(default_factory=list)
+
+    async def proceed(self) -> Any:
+        """What the next hook, or in the end the broker itself, answers."""
+        if self.hooks:
+            return await self.hooks.pop()(self)
+        return await HANDLERS[self.api_key].answer(self)
+
+    def encode(self, response: Any) -> bytes:
+        if isinstance(response, bytes):
+            return response
+        response.API_VERSION = self.version
+        response.with_header(correlation_id=self.correlation_id)
+        return bytes(response.encode(header=True, framed=True))
+
+
+@dataclass
+class _Refusal:
+    api_key: int
+    topic: str
+    partition: int
+    error_code: int
+    times: int
+
+
+class FakeBroker:
+    def __init__(self, cluster: FakeCluster, node_id: int) -> None:
+        self.node_id = node_id
+        self.port = 0
+        self._cluster = cluster
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> BrokerAddress:
+        return BrokerAddress("127.0.0.1", self.port)
+
+    async def start(self) -> None:
+        """Listen; after a stop, on the same port again."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the port and cut every connection."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        serving = list(self._serving)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, Cut):
+                while True:
+                    size = int.from_bytes(await reader.readexactly(4), "big")
+                    writer.write(await self._cluster.answer(self.node_id, await reader.readexactly(size)))
+                    await writer.drain()
+        finally:
+            writer.close()
+
+
+class FakeCluster:
+    """Topics on brokers 1 to `brokers`; use as an async context manager."""
+
+    def __init__(self, alias: str, *, brokers: int = 1, topics: Mapping[str, int] | None = None) -> None:
+        self.alias = alias
+        self.cluster_id = f"cluster-{alias}"
+        self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
+        self.topics: dict[str, FakeTopic] = {}
+        self.versions: dict[int, tuple[int, int]] = {key: module.VERSIONS for key, module in HANDLERS.items()}
+        self.calls: list[Call] = []
+        """Every request that arrived, in order."""
+        self._hooks: list[tuple[int, Hook]] = []
+        self._refusals: list[_Refusal] = []
+        self._changed = asyncio.Event()
+        for name, partitions in (topics or {}).items():
+            self.create(name, partitions)
+
+    async def __aenter__(self) -> Self:
+        for broker in self.brokers.values():
+            await broker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker in self.brokers.values():
+            await broker.stop()
+
+    # -- what is there -------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> tuple[BrokerAddress, ...]:
+        return tuple(broker.address for broker in self.brokers.values())
+
+    def create(self, name: str, partitions: int = 1) -> FakeTopic:
+        """Make a topic, or make it anew with another id; leaders go round."""
+        nodes = list(self.brokers)
+        self.topics[name] = FakeTopic(
+            name, [FakePartition(nodes[index % len(nodes)], nodes) for index in range(partitions)]
+        )
+        return self.topics[name]
+
+    def partition(self, topic: str, index: int) -> FakePartition:
+        return self.topics[topic].partitions[index]
+
+    def find(self, key: str | UUID, index: int) -> FakePartition | None:
+        for topic in self.topics.values():
+            if key in (topic.name, topic.topic_id) and index < len(topic.partitions):
+                return topic.partitions[index]
+        return None
+
+    def name_of(self, key: str | UUID) -> str:
+        return next((topic.name for topic in self.topics.values() if key in (topic.name, topic.topic_id)), "")
+
+    def append(self, topic: str, index: int, records: Sequence[NewRecord], *, codec: int = 0, gap: int = 0) -> int:
+        """Append one batch as some producer without an id would; `gap` leaves offsets out before it."""
+        base = self.partition(topic, index).store(encode_batch(records, codec=codec), gap=gap)
+        self.notify()
+        return base
+
+    def move_leader(self, topic: str, index: int, leader: int) -> None:
+        partition = self.partition(topic, index)
+        partition.leader, partition.leader_epoch = leader, partition.leader_epoch + 1
+
+    def notify(self) -> None:
+        """Something changed: long polls look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+
+    async def wait_until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """For tests: until something holds; it is looked at after every request and append."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                await self.wait_for_change(0.05)
+
+    # -- steering ------------------------------------------------------------------------
+
+    def refuse(self, api_key: int, topic: str, partition: int, error_code: int, *, times: int = 1) -> None:
+        """Answer the next requests for a partition with an error, and do nothing; other partitions go on."""
+        self._refusals.append(_Refusal(api_key, topic, partition, error_code, times))
+
+    def refusal_of(self, api_key: int, topic: str, partition: int) -> int:
+        for refusal in self._refusals:
+            if (refusal.api_key, refusal.topic, refusal.partition) == (api_key, topic, partition) and refusal.times:
+                refusal.times -= 1
+                return refusal.error_code
+        return 0
+
+    def control(self, api_key: int, hook: Hook) -> None:
+        """Let a hook see every request of a kind; the newest hook is asked first."""
+        self._hooks.append((api_key, hook))
+
+    def cut_next(self, api_key: int, *, after: bool, times: int = 1) -> None:
+        """Close the connection at the next request of a kind, before or after doing what it asks."""
+        left = times
+
+        async def hook(call: Call) -> Any:
+            nonlocal left
+            if not left:
+                return await call.proceed()
+            left -= 1
+            if after:
+                await call.proceed()
+            raise Cut
+
+        self.control(api_key, hook)
+
+    async def answer(self, node_id: int, data: bytes) -> bytes:
+        """The framed answer to a request."""
+        api_key, version = int.from_bytes(data[:2], "big"), int.from_bytes(data[2:4], "big")
+        request = HANDLERS[api_key].REQUEST.decode(data, version=version, header=True)
+        header = request.header
+        hooks = [hook for key, hook in self._hooks if key == api_key]
+        call = Call(self, node_id, api_key, version, header.correlation_id, header.client_id, request, hooks)
+        self.calls.append(call)
+        response = await call.proceed()
+        self.notify()
+        return call.encode(response)
