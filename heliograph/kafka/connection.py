@@ -144,8 +144,8 @@ class Connection:
         self._unsent.extend(memoryview(buffer) for buffer in buffers if len(buffer))
         if not self._writing:
             self._flush()
-        if self._timer is None and self.failure is None:
-            self._timer = self._loop.call_at(deadline, self._on_timer)
+        if self.is_open and (self._timer is None or deadline < self._timer.when()):
+            self._set_timer(deadline)
         return answer
 
     def close(self, failure: HeliographError | None = None) -> None:
@@ -236,13 +236,19 @@ class Connection:
         if not item.answer.done():
             item.answer.set_result(body)
 
+    def _set_timer(self, deadline: float) -> None:
+        """Look at the deadlines then; answered requests leave the timer as it is, which costs less than moving it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
     def _on_timer(self) -> None:
         self._timer = None
         if not self._waiting:
             return
-        deadline = self._waiting[0].deadline
+        deadline = min(item.deadline for item in self._waiting)
         if deadline > self._loop.time():
-            self._timer = self._loop.call_at(deadline, self._on_timer)
+            self._set_timer(deadline)
             return
         self.close(
             Unreachable(
