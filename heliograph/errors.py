@@ -150,7 +150,7 @@ class RecordRefused(DataError):
     code = "RECORD_REFUSED"
 
 
-class ClusterChanged(HeliographError):
+class ClusterChanged(ConfigError):
     """A cluster is not the one that the ledger was written for."""
 
     code = "CLUSTER_CHANGED"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, ProtocolError
 from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codes import is_retriable
@@ -90,13 +90,18 @@ async def _list_at(
         ],
     )
     response = await cluster.call(request, node_id=leader)
-    return {
+    answers = {
         TopicPartition(topic.name, answer.partition_index): OffsetAnswer(
             answer.error_code, answer.offset, answer.leader_epoch
         )
         for topic in response.topics
         for answer in topic.partitions
     }
+    if answers.keys() != set(partitions):
+        raise ProtocolError(
+            "an answer to ListOffsets has other partitions than the request", where=f'"{cluster.alias}" broker {leader}'
+        )
+    return answers
 
 
 async def end_offsets(

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from heliograph.errors import HeliographError, Unreachable
+from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
 from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_batches, iter_records
 from heliograph.kafka.cluster import Cluster, refused
@@ -70,8 +70,14 @@ async def fetch_partition(
             isolation_level=int(read_committed),
         )
         body = await connection.send([request], correlation_id)
-        answer = k01_fetch.decode_fetch_response(body, version).topics[0].partitions[0]
-        return answer.error_code, answer
+        response = k01_fetch.decode_fetch_response(body, version)
+        if response.error_code:
+            raise refused(response.error_code, "Fetch", where=connection.where)
+        for fetched in response.topics:
+            for answer in fetched.partitions:
+                if (fetched.topic, answer.partition) == (key, partition):
+                    return answer.error_code, answer
+        raise ProtocolError("an answer to Fetch lacks the partition", where=connection.where)
 
     return await _at_leader(cluster, topic, partition, attempt, what=f"Fetch at offset {offset}")
 
@@ -172,11 +178,14 @@ async def _produce(
     )
     body = await connection.send(request, correlation_id)
     response = k00_produce.decode_produce_response(body, version)
-    return {
+    answers = {
         TopicPartition(str(topic.topic), answer.partition): (answer.error_code, answer.base_offset)
         for topic in response.topics
         for answer in topic.partitions
     }
+    if answers.keys() != {where for where, _ in batches}:
+        raise ProtocolError("an answer to Produce has other partitions than the request", where=connection.where)
+    return answers
 
 
 async def _at_leader(

@@ -77,6 +77,8 @@ class PartitionCopy:
         self.target_id = UUID(assignment.entry.target_topic_id)
         self.state = State.SETTLING
         self.error: HeliographError | None = None
+        """What keeps it from being copied now; gone with the next good fetch."""
+        self.told = ""
         self.fetch_offset = self.entry.source_offset
         self.fetch_node: int | None = None
         self.target_node: int | None = None

@@ -162,6 +162,7 @@ class Driver:
             except HeliographError as error:
                 pause = min(max(0.5, pause * 2), 10.0)
                 log.warning("%s; the next epoch follows in %.1f s", error, pause)
+                await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
                 await self._interruptible_sleep(pause)
                 continue
             pause = 0.0
@@ -235,21 +236,30 @@ class Driver:
 
     async def _listen(self, flow: FlowDriver) -> None:
         """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
+        silent: HeliographError | None = None
         while True:
             try:
                 answer = await fetch_partition(
                     flow.target, flow.flow.ledger_topic, 0, flow.ledger_end, channel="listen", max_wait_ms=5_000
                 )
-            except HeliographError:
+            except HeliographError as error:
+                if silent is None:
+                    log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
+                silent = error
                 await asyncio.sleep(1.0)
                 continue
+            if silent is not None:
+                log.info('%s: "%s" answers again', flow.name, flow.flow.target)
+                silent = None
             for key, value, following in formats.iter_ledger(answer.records, flow.ledger_end):
                 flow.ledger_end = following
                 record = formats.parse_ledger(flow.flow.group_id, key, value)
                 if isinstance(record, formats.EntryRecord):
                     self._progress[flow.name].note(record.topic, record.partition, record.entry)
                 elif isinstance(record, formats.Trouble):
-                    self._replan.set()
+                    flow.note_trouble(record)
+                    if record.final:
+                        self._replan.set()
 
     async def _progress_loop(self, flow: FlowDriver) -> None:
         progress = self._progress[flow.name]

@@ -86,9 +86,10 @@ class SparkEpochs:
 
     @property
     def slots(self) -> int:
-        """How many lanes can run at the same time now."""
+        """How many lanes can run at the same time now; 0 while there is no executor."""
         assert self._session is not None
-        return int(self._session.sparkContext.defaultParallelism)
+        context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
+        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
         """Run one epoch to its end. *Runs* on the driver; one Spark job."""

@@ -219,10 +219,13 @@ class Fetcher:
     def _take(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
         if answer.error_code:
             self._refused(copy, answer)
-        elif answer.preferred_read_replica >= 0 and answer.preferred_read_replica in self._cluster.catalogue.brokers:
+            return
+        if answer.preferred_read_replica >= 0 and answer.preferred_read_replica in self._cluster.catalogue.brokers:
             self._unhome(copy)
             self._place(copy, answer.preferred_read_replica)
-        elif answer.records or answer.high_watermark != copy.entry.source_end:
+            return
+        copy.error = None
+        if answer.records or answer.high_watermark != copy.entry.source_end:
             try:
                 copy.take(answer)
             except CorruptBatch as error:

@@ -64,6 +64,7 @@ class FlowDriver:
         self.refused_topics: dict[str, HeliographError] = {}
         self.ledger_end = 0
         self.outcomes: dict[str, int] = {}
+        self._waiting: dict[str, set[PartitionName]] = {}
         self._producer_id = -1
         self._limits: dict[str, TargetLimits] = {}
         self._positions: dict[PartitionName, int] = {}
@@ -415,6 +416,20 @@ class FlowDriver:
     def _outcome(self, code: str, where: PartitionName, text: str) -> None:
         self.outcomes[code] = self.outcomes.get(code, 0) + 1
         log.error("%s", text if text.startswith(code) else f"{code}: {self.name} {where[0]}-{where[1]}: {text}")
+
+    def note_trouble(self, trouble: formats.Trouble) -> None:
+        """Log what keeps partitions waiting: once when it begins, once when it is over, not once a partition."""
+        where = (trouble.topic, trouble.partition)
+        for text, partitions in list(self._waiting.items()):
+            if where in partitions and text != trouble.text:
+                partitions.discard(where)
+                if not partitions:
+                    del self._waiting[text]
+                    log.info("%s: over: %s", self.name, text)
+        if trouble.text and not trouble.final:
+            if trouble.text not in self._waiting:
+                log.warning("%s: waiting: %s", self.name, trouble.text)
+            self._waiting.setdefault(trouble.text, set()).add(where)
 
     async def order_end(self, owner: str, epoch_id: int) -> None:
         """Tell the lanes of this epoch, and of all before it, to end now."""

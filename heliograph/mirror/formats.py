@@ -96,12 +96,17 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A lane's word to its driver: this partition is given back before the epoch ends."""
+    """A lane's word to its driver: what keeps a partition from being copied.
+
+    `final`: the partition is given back before the epoch ends. Else it is tried again, and
+    an empty text says that it goes on.
+    """
 
     topic: str
     partition: int
     code: str
     text: str
+    final: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +166,7 @@ def encode_order(group_id: str, order: Order) -> tuple[bytes, bytes]:
 def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
     return (
         _compact(["trouble", group_id, trouble.topic, trouble.partition]),
-        _compact({"v": VERSION, "code": trouble.code, "text": trouble.text}),
+        _compact({"v": VERSION, "code": trouble.code, "text": trouble.text, "final": trouble.final}),
     )
 
 
@@ -209,7 +214,13 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
     if kind == "order":
         return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
     if kind == "trouble":
-        return Trouble(topic=str(rest[0]), partition=int(rest[1]), code=str(fields["code"]), text=str(fields["text"]))
+        return Trouble(
+            topic=str(rest[0]),
+            partition=int(rest[1]),
+            code=str(fields["code"]),
+            text=str(fields["text"]),
+            final=bool(fields["final"]),
+        )
     if kind == "claim":
         return Claim(
             token=str(rest[0]),

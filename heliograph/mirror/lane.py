@@ -277,7 +277,11 @@ class FlowLane:
         copy.release(error)
         self._troubles.append(
             formats.Trouble(
-                topic=copy.assignment.topic, partition=copy.assignment.partition, code=error.code, text=str(error)
+                topic=copy.assignment.topic,
+                partition=copy.assignment.partition,
+                code=error.code,
+                text=str(error),
+                final=True,
             )
         )
         self._lane.spawn(self._flush_quietly())
@@ -354,8 +358,6 @@ class FlowLane:
 
     def _go(self, copy: PartitionCopy, entry: Any = None) -> None:
         copy.settled(entry or copy.entry)
-        if copy.error is not None and copy.error.retriable:
-            copy.error = None
         copy.target_node = None
         self._fetcher.add(copy)
 
@@ -383,6 +385,7 @@ class FlowLane:
     async def _flush(self) -> None:
         async with self._flushing:
             dirty = [copy for copy in self._copies if copy.dirty]
+            self._note_troubles()
             troubles, self._troubles = self._troubles, []
             if not dirty and not troubles:
                 return
@@ -407,6 +410,23 @@ class FlowLane:
                     copy.dirty = True
                 self._troubles = troubles + self._troubles
                 raise
+
+    def _note_troubles(self) -> None:
+        """What is tried again is told when it begins, when it changes and when it is over."""
+        for copy in self._copies:
+            error = copy.error
+            text = str(error) if error is not None and copy.state is not State.RELEASED else ""
+            if text != copy.told and (error is None or copy.failures > 1 or copy.fetch_node is None):
+                copy.told = text
+                self._troubles.append(
+                    formats.Trouble(
+                        topic=copy.assignment.topic,
+                        partition=copy.assignment.partition,
+                        code=error.code if error else "",
+                        text=text,
+                        final=False,
+                    )
+                )
 
     async def _listen(self) -> None:
         """End when the driver says so; its word stands in the ledger."""

@@ -26,6 +26,9 @@ ENTRY = Entry(
 )
 
 
+TROUBLE = formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x", final=True)
+
+
 @pytest.mark.parametrize(
     ("cluster", "topic", "partition", "key", "stored_in"),
     [
@@ -94,8 +97,10 @@ def test_entry_bytes_do_not_change() -> None:
             formats.Order(owner="me", end_epoch=9),
         ),
         (
-            formats.encode_trouble("g", formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x")),
-            formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x"),
+            formats.encode_trouble(
+                "g", formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x", final=True)
+            ),
+            formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x", final=True),
         ),
         (
             formats.encode_claim(
