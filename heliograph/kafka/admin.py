@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.errors import HeliographError, ProtocolError
+from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codes import is_retriable
@@ -20,8 +20,8 @@ _TOPIC_ALREADY_EXISTS = 36
 _NO_COORDINATOR = (14, 15, 16)
 _GROUP_ID_NOT_FOUND = 69
 _RETRIES = 20
-_LEADER_ERRORS = (3, 5, 6, 8, 9, 74, 76)
 _UNKNOWN_LEADER = 5
+_NETWORK_EXCEPTION = 13
 
 
 class OffsetAnswer(NamedTuple):
@@ -43,7 +43,7 @@ async def list_offsets(
 ) -> dict[TopicPartition, OffsetAnswer]:
     """Earliest or latest offset of each partition, asked of the leaders only.
 
-    A partition that has no leader now, or whose leader refuses, is in the answer with its error code.
+    A partition that has no leader now, or whose leader refuses or is silent, is in the answer with an error code.
     """
     by_leader: dict[int, list[TopicPartition]] = {}
     answers: dict[TopicPartition, OffsetAnswer] = {}
@@ -53,16 +53,14 @@ async def list_offsets(
             answers[partition] = OffsetAnswer(_UNKNOWN_LEADER, -1, -1)
         else:
             by_leader.setdefault(leader, []).append(partition)
-    groups = await asyncio.gather(
-        *(_list_at(cluster, leader, group, timestamp, read_committed) for leader, group in by_leader.items()),
-        return_exceptions=True,
-    )
-    failures = [group for group in groups if isinstance(group, BaseException)]
-    if failures:
-        raise failures[0]
-    for group in groups:
-        assert not isinstance(group, BaseException)
-        answers.update(group)
+
+    async def ask(leader: int, group: list[TopicPartition]) -> None:
+        try:
+            answers.update(await _list_at(cluster, leader, group, timestamp, read_committed))
+        except Unreachable:
+            answers.update(dict.fromkeys(group, OffsetAnswer(_NETWORK_EXCEPTION, -1, -1)))
+
+    await asyncio.gather(*(ask(leader, group) for leader, group in by_leader.items()))
     return answers
 
 

@@ -189,6 +189,8 @@ class FlowLane:
         )
         self._unsettled = asyncio.Event()
         self._unsettled.set()
+        self._reading: set[PartitionCopy] = set()
+        """Copies whose target tail is being read."""
         self._troubles: list[formats.Trouble] = []
         self._pump_due = False
         self._keys = {copy: _Keys(terms, copy.assignment) for copy in self._copies}
@@ -294,7 +296,7 @@ class FlowLane:
         while True:
             await self._unsettled.wait()
             self._unsettled.clear()
-            copies = [copy for copy in self._copies if copy.state is State.SETTLING]
+            copies = [copy for copy in self._copies if copy.state is State.SETTLING and copy not in self._reading]
             if not copies:
                 continue
             try:
@@ -336,6 +338,7 @@ class FlowLane:
         elif end.offset == copy.entry.target_offset:
             self._go(copy)
         else:
+            self._reading.add(copy)
             self._lane.spawn(self._settle_by_tail(copy, end.offset))
 
     async def _settle_by_tail(self, copy: PartitionCopy, target_end: int) -> None:
@@ -355,6 +358,8 @@ class FlowLane:
         else:
             copy.records += settled.found
             self._go(copy, settled.entry)
+        finally:
+            self._reading.discard(copy)
 
     def _go(self, copy: PartitionCopy, entry: Any = None) -> None:
         copy.settled(entry or copy.entry)
