@@ -1,0 +1,157 @@
+"""The documents say what the code does: codes, commands, transitions, stored bytes, dependencies, links."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from heliograph import errors
+from heliograph.errors import HeliographError
+from heliograph.mirror import formats
+from heliograph.mirror.copy import TRANSITIONS
+from tests.unit.test_formats import ENTRY
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+
+
+def text_of(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def error_codes() -> dict[str, str]:
+    """Codes by class name: those of errors.py, and of subclasses that other modules define."""
+    codes = {name: cls.code for name, cls in vars(errors).items() if _is_error(cls)}
+    for tree in _modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id in codes for b in node.bases):
+                codes.update((node.name, code) for code in _own_code(node))
+    return codes
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, HeliographError)
+
+
+def _own_code(node: ast.ClassDef) -> list[str]:
+    return [
+        str(statement.value.value)
+        for statement in node.body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Constant)
+        and any(isinstance(target, ast.Name) and target.id == "code" for target in statement.targets)
+    ]
+
+
+def _modules() -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for path in sorted((ROOT / "heliograph").rglob("*.py"))]
+
+
+def test_every_error_that_is_raised_has_a_heading_in_the_runbook() -> None:
+    codes = error_codes()
+    made = {
+        node.func.id
+        for tree in _modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    raised = {code for name, code in codes.items() if name in made}
+    headings = set(re.findall(r"^### ([A-Z_]+)$", text_of("operations.md"), re.MULTILINE))
+    assert {"CONFIG", "DATA_LOST", "SPARK"} <= raised
+    assert headings == raised
+
+
+def test_transitions_of_the_document_are_those_of_the_code() -> None:
+    text = text_of("architecture.md")
+    coded = {(state.name, following.name) for state, others in TRANSITIONS.items() for following in others}
+    listed = re.findall(r"^\| `([A-Z]+) -> ([A-Z]+)` \|", text, re.MULTILINE)
+    drawn = re.findall(r"^    ([A-Z]+) --> ([A-Z]+)$", text, re.MULTILINE)
+    assert sorted(listed) == sorted(drawn) == sorted(coded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("entry", formats.encode_entry_key("A-mm2", "foo", 7), formats.encode_entry(ENTRY)),
+        (
+            "claim",
+            *formats.encode_claim(
+                "A-mm2", formats.Claim(token="0" * 32, producer_id=5, source_cluster_id="S", target_cluster_id="T")
+            ),
+        ),
+        ("order", *formats.encode_order("A-mm2", formats.Order(owner="me", end_epoch=9))),
+        (
+            "trouble",
+            *formats.encode_trouble(
+                "A-mm2", formats.Trouble(topic="foo", partition=7, code="DATA_LOST", text="x", final=True)
+            ),
+        ),
+    ],
+)
+def test_ledger_vectors_are_what_the_code_writes(kind: str, key: bytes, value: bytes) -> None:
+    section = text_of("formats.md").partition(f"### {kind}\n")[2].partition("\n##")[0]
+    assert re.findall(r"^Key: `(.*)`$", section, re.MULTILINE) == [key.decode()]
+    assert re.findall(r"^Value: `(.*)`$", section, re.MULTILINE) == [value.decode()]
+
+
+def test_position_vectors_are_what_the_code_writes() -> None:
+    rows = re.findall(r"^\| `(\[.*\])` \| (\d+) \| `(.*)` \|$", text_of("formats.md"), re.MULTILINE)
+    assert len(rows) == 2
+    for key, partition, value in rows:
+        parsed = formats.parse_position(key.encode(), value.encode())
+        assert parsed is not None
+        (connector, cluster, topic, number), position = parsed
+        assert position is not None
+        assert formats.encode_position_key(cluster, topic, number, connector=connector) == key.encode()
+        assert formats.encode_position_value(position) == value.encode()
+        assert formats.partition_for(key.encode(), 25) == int(partition)
+
+
+def test_every_dependency_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    names = {re.split(r"[^A-Za-z0-9_-]", requirement)[0] for requirement in wanted}
+    first_cells = re.findall(r"^\| ([^|]+) \|", text_of("dependencies.md"), re.MULTILINE)
+    listed = {re.sub(r"\s*\(.*\)", "", name) for cell in first_cells for name in cell.split(", ")}
+    assert listed - {"library", "---"} == names
+
+
+def test_document_of_the_commands_is_not_stale() -> None:
+    command = [sys.executable, "-m", "typer", "heliograph.cli", "utils", "docs", "--name", "heliograph"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+    hint = "python -m typer heliograph.cli utils docs --name heliograph --output docs/cli.md"
+    assert text_of("cli.md").strip() == made.strip(), f"make it again: {hint}"
+
+
+def test_every_module_is_on_the_map() -> None:
+    text = text_of("architecture.md")
+    for path in (ROOT / "heliograph").rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        folders = [f"`{parent.as_posix()}/`" for parent in path.relative_to(ROOT).parents]
+        assert path.name == "__init__.py" or f"`{name}`" in text or any(folder in text for folder in folders), name
+
+
+def test_every_test_named_in_a_document_exists() -> None:
+    known = {
+        name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    for document in DOCUMENTS:
+        named = set(re.findall(r"\b(test_\w+)\b(?!\.py)", document.read_text()))
+        assert named <= known, document.name
+        assert set(re.findall(r"\b(test_\w+\.py)", document.read_text())) <= files, document.name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_resolve(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        assert not target.startswith(("/", "..", "http:")), target
+        if not target.startswith("https:"):
+            assert (document.parent / target.partition("#")[0]).exists(), target
