@@ -142,6 +142,14 @@ class MirrorProcess:
                     found.append(process)
         return found
 
+    def commands(self) -> str:
+        """The command lines of all these processes."""
+        lines = []
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                lines.append(" ".join(process.cmdline()))
+        return "\n".join(lines)
+
     def send_signal(self, number: int) -> None:
         """To the mirror itself, as a terminal or a service manager would."""
         self.process.send_signal(number)
@@ -263,7 +271,8 @@ def grow_topic(cluster: Cluster, topic: str, partitions: int) -> None:
 
 
 def topics(cluster: Cluster) -> set[str]:
-    return set(admin(cluster).list_topics(timeout=30).topics)
+    """All topics but those that a broker makes for itself."""
+    return set(admin(cluster).list_topics(timeout=30).topics) - {"__consumer_offsets", "__transaction_state"}
 
 
 def partition_count(cluster: Cluster, topic: str) -> int:

@@ -1,0 +1,465 @@
+"""`heliograph run` as its users meet it: what it mirrors, how it stops and goes on, what it says and refuses.
+
+Most tests share one mirror, `steady`; those about starting and stopping have their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from heliograph.lab import Cluster
+from tests.cluster.mirror import (
+    MirrorProcess,
+    View,
+    create_topic,
+    groups,
+    grow_topic,
+    partition_count,
+    produce,
+    producer,
+    replica_counts,
+    topics,
+    unique,
+    wait_until,
+)
+
+STOP_S = 2.0
+OUR_LINE = re.compile(r"\d\d:\d\d:\d\d (INFO|WARNING|ERROR|\S+->\S+:) .*")
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port of this machine where nobody listens, and nobody else can."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def steady(
+    tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster, trio: Cluster
+) -> Iterator[MirrorProcess]:
+    keys = {
+        "primary->backup.topics": r"run-.*, __run.*, \.run.*, mm2-run.*, .*\.run-.*",
+        "primary->backup.topics.exclude": "run-excluded.*",
+        "primary->trio.topics": "run-fan.*",
+        "primary->trio.replication.factor": "2",
+        "backup->primary.topics": "run-.*",
+    }
+    only = ("--clusters", "backup", "--clusters", "trio")
+    with silent_port() as one, silent_port() as other:
+        servers = f"127.0.0.1:{one},{primary.bootstrap},127.0.0.1:{other}"
+        clusters = {"primary": servers, "backup": backup, "trio": trio}
+        with MirrorProcess(tmp_path_factory.mktemp("run"), clusters, keys, arguments=only) as mirror:
+            yield mirror
+
+
+# -- what is mirrored
+
+
+def test_topic_created_later(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    steady.wait_for("primary->backup: ")
+    topic = create_topic(primary, unique("run-later"), 3)
+    for partition in range(3):
+        produce(primary, topic, [f"{partition}-{index}".encode() for index in range(100)], partition=partition)
+    steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+
+
+def test_new_partitions(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    topic = create_topic(primary, unique("run-grows"), 1)
+    produce(primary, topic, [b"one", b"two"])
+    steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+    grow_topic(primary, topic, 4)
+    for partition in range(4):
+        produce(primary, topic, [b"three", b"four"], partition=partition)
+    steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+
+
+def test_fan_out_with_a_factor_of_its_own(
+    steady: MirrorProcess, primary: Cluster, backup: Cluster, trio: Cluster
+) -> None:
+    """Two flows in one process; partitions are the source's, replicas what each flow asks for."""
+    topic = create_topic(primary, unique("run-fan"), 3)
+    produce(primary, topic, [f"{index}".encode() for index in range(500)], partition=2)
+    for target in (backup, trio):
+        steady.wait_mirrored(View(primary, topic), View(target, f"primary.{topic}"))
+    assert replica_counts(backup, f"primary.{topic}") == [1, 1, 1]
+    assert replica_counts(trio, f"primary.{topic}") == [2, 2, 2]
+
+
+def test_internal_excluded_and_returning_topics_stay_at_home(
+    steady: MirrorProcess, primary: Cluster, backup: Cluster
+) -> None:
+    """The filter asks for all of these; only the last one may go."""
+    tail = unique("run")
+    at_home = [
+        f"__{tail}",
+        f".{tail}",
+        f"mm2-{tail}.internal",
+        f"other.{tail}.checkpoints.internal",
+        f"run-excluded-{tail}",
+        f"backup.{tail}",
+        f"other.backup.{tail}",
+    ]
+    ordinary = f"{tail}.internal"
+    for topic in [*at_home, ordinary]:
+        create_topic(primary, topic)
+        produce(primary, topic, [b"v"])
+    steady.wait_mirrored(View(primary, ordinary), View(backup, f"primary.{ordinary}"))
+    assert {f"primary.{topic}" for topic in at_home} & topics(backup) == set()
+
+
+def test_only_the_flows_into_the_clusters_named(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    """The file has backup->primary too, but `--clusters` names the other two."""
+    create_topic(backup, unique("run-back"))
+    topic = create_topic(primary, unique("run-forth"))
+    produce(primary, topic, [b"v"])
+    steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+    assert not any(topic.startswith("backup.run-back") for topic in topics(primary))
+    assert "backup->primary" not in "\n".join(steady.stdout)
+
+
+def test_one_topic_at_fault_leaves_the_others_alone(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    """One has a name that is too long with its prefix, one a record that its target does not take."""
+    too_long = unique("run-long").ljust(249, "x")
+    create_topic(primary, too_long)
+    refusing, sound = unique("run-refused"), unique("run-sound")
+    create_topic(backup, f"primary.{refusing}", 2, config={"max.message.bytes": "1000"})
+    create_topic(primary, refusing, 2)
+    create_topic(primary, sound)
+    produce(primary, refusing, [b"fits", b"x" * 5000, b"fits again"])
+    produce(primary, refusing, [b"fits"], partition=1)
+    produce(primary, sound, [b"one"])
+    steady.wait_for(f'"{too_long}" is not mirrored')
+    steady.wait_for(f"RECORD_REFUSED: primary->backup {refusing}-0")
+    produce(primary, refusing, [b"later"], partition=1)
+    produce(primary, sound, [b"two"])
+    steady.wait_mirrored(View(primary, sound), View(backup, f"primary.{sound}"))
+    steady.wait_until(lambda: View(backup, f"primary.{refusing}").counts() == [1, 2], what="the sound partition")
+
+
+# -- what is written where
+
+
+def test_positions_are_those_of_mm2(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    """Key bytes, value bytes and partition as MirrorMaker 2 would have written them."""
+    topic = create_topic(primary, unique("run-positions"), 3)
+    produce(primary, topic, [b"v"] * 42, partition=0)
+    produce(primary, topic, [b"v"] * 7, partition=2)
+    steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+    keys = {
+        partition: f'["MirrorSourceConnector",{{"cluster":"primary","partition":{partition},"topic":"{topic}"}}]'
+        for partition in (0, 2)
+    }
+
+    def stored() -> dict[bytes | None, tuple[int, bytes | None]]:
+        records = [record for part in View(backup, "mm2-offsets.primary.internal").read() for record in part]
+        return {record.key: (record.partition, record.value) for record in records if topic.encode() in record.key}
+
+    steady.wait_until(lambda: {value for _, value in stored().values()} == {b'{"offset":41}', b'{"offset":6}'}, 20)
+    found = stored()
+    assert set(found) == {key.encode() for key in keys.values()}
+    assert found[keys[0].encode()][1] == b'{"offset":41}'
+    scratch = create_topic(backup, unique("murmur"), partition_count(backup, "mm2-offsets.primary.internal"))
+    java_like = producer(backup, partitioner="murmur2")
+    for key in keys.values():
+        java_like.produce(scratch, b"", key.encode())
+    assert java_like.flush(30) == 0
+    judged = {record.key: record.partition for part in View(backup, scratch).read() for record in part}
+    assert judged == {key: partition for key, (partition, _) in found.items()}
+
+
+def test_nothing_is_written_to_the_source(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    topic = create_topic(primary, unique("run-reads-only"))
+    before, known = topics(primary), groups(primary)
+    produce(primary, topic, [b"v"] * 100)
+    steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+    steady.wait_until(
+        lambda: any(
+            topic.encode() in (record.key or b"")
+            for part in View(backup, "mm2-offsets.primary.internal").read()
+            for record in part
+        ),
+        what="the position",
+    )
+    assert groups(primary) == known
+    assert topics(primary) == before
+    assert not any(name.startswith(("mm2", "heartbeats")) and "run-" not in name for name in before)
+
+
+def test_terminal_shows_our_lines_only(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    """Spark has started, run epochs and been told about new topics: none of its chatter shows."""
+    topic = create_topic(primary, unique("run-quiet"))
+    produce(primary, topic, [b"v"])
+    steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+    steady.wait_for("records/s")
+    assert [line for line in [*steady.stdout, *steady.stderr] if not OUR_LINE.fullmatch(line)] == []
+    flowing = r"\S+ primary->backup: [\d,]+ records/s, [\d.]+ MB/s, lag [\d,]+ records, .+"
+    assert any(re.fullmatch(flowing, line) for line in steady.stdout)
+
+
+# -- stopping and going on
+
+
+class Load:
+    """Writes without pause to all partitions of a topic until the block ends."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
+        self._sender = producer(cluster, linger_ms=5)
+        self._topic = topic
+        self._partitions = partitions
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        numbers = itertools.count()
+        while not self._over.wait(0.01):
+            for number in itertools.islice(numbers, 50):
+                self._sender.produce(self._topic, f"{number}".encode() * 20, None, number % self._partitions)
+            self._sender.poll(0)
+        assert self._sender.flush(60) == 0
+
+
+def assert_nothing_left(mirror: MirrorProcess) -> None:
+    wait_until(lambda: not mirror.processes(), 15, what="the end of Spark")
+    assert list((mirror.folder / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("under_load", "idle"), [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)], ids=["term", "int"]
+)
+def test_stopped_mirror_goes_on_where_it_stopped(
+    under_load: signal.Signals, idle: signal.Signals, tmp_path: Path, primary: Cluster, backup: Cluster
+) -> None:
+    """Stopped in the middle of a stream of records, started again, stopped when all is quiet."""
+    topic = create_topic(primary, unique("again"), 4)
+    source, target = View(primary, topic), View(backup, f"primary.{topic}")
+    clusters = {"primary": primary, "backup": backup}
+    with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": topic}) as mirror:
+        with Load(primary, topic, 4):
+            mirror.wait_until(lambda: sum(target.counts() or [0]) > 2000, what="the first records")
+            stopped = mirror.stop(under_load)
+            assert stopped.code == 0, mirror.output
+            assert stopped.seconds < STOP_S
+            reached = sum(target.counts() or [0])
+            assert_nothing_left(mirror)
+            mirror.start()
+            mirror.wait_until(lambda: sum(target.counts() or [0]) > reached + 2000, what="the records after")
+        mirror.wait_mirrored(source, target)
+        stopped = mirror.stop(idle)
+        assert stopped.code == 0, mirror.output
+        assert stopped.seconds < STOP_S
+        assert_nothing_left(mirror)
+        assert target.counts() == source.counts()
+        assert not any("UNPROVEN" in line or "Traceback" in line for line in mirror.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_stop_while_spark_starts(number: signal.Signals, tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+    clusters = {"primary": primary, "backup": backup}
+    with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": unique("none")}) as mirror:
+        mirror.wait_until(lambda: "org.apache.spark.deploy.SparkSubmit" in mirror.commands(), what="Spark's JVM")
+        stopped = mirror.stop(number)
+        assert stopped.code == 0, mirror.output
+        assert stopped.seconds < STOP_S
+        assert_nothing_left(mirror)
+        assert "Traceback" not in mirror.output
+
+
+# -- clusters that are not there
+
+
+class Forwarder:
+    """A port that can be opened later on, and then leads to a broker."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._server = socket.socket()
+        self._server.bind(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = [self._server]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.getsockname()[1]}"
+
+    def open(self) -> None:
+        self._server.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        for item in self._sockets:
+            with suppress(OSError):
+                item.shutdown(socket.SHUT_RDWR)
+            item.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._server.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                return
+            self._sockets += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._pipe, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pipe(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+
+
+@pytest.fixture
+def forwarder(primary: Cluster) -> Iterator[Forwarder]:
+    forwarder = Forwarder(primary.port(1))
+    yield forwarder
+    forwarder.close()
+
+
+def test_unreachable_cluster_is_waited_for(
+    forwarder: Forwarder, tmp_path: Path, primary: Cluster, backup: Cluster
+) -> None:
+    topic = create_topic(primary, unique("waiting"))
+    produce(primary, topic, [b"v"] * 10)
+    clusters = {"primary": forwarder.address, "backup": backup}
+    with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": topic}) as mirror:
+        mirror.wait_for(f'UNREACHABLE: "primary" broker {forwarder.address}: no connection', 15)
+        forwarder.open()
+        mirror.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+        assert sum("UNREACHABLE" in line for line in mirror.stderr) == 1
+
+
+def test_stop_while_waiting_for_a_cluster(tmp_path: Path, backup: Cluster) -> None:
+    with silent_port() as port:
+        clusters = {"primary": f"127.0.0.1:{port}", "backup": backup}
+        with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": ".*"}) as mirror:
+            mirror.wait_for("UNREACHABLE", 15)
+            stopped = mirror.stop()
+            assert stopped.code == 0, mirror.output
+            assert stopped.seconds < STOP_S
+            assert_nothing_left(mirror)
+
+
+def test_clusters_go_away_and_come_back(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+    topic = create_topic(primary, unique("run-comes-back"), 2)
+    source, target = View(primary, topic), View(backup, f"primary.{topic}")
+    produce(primary, topic, [b"before"] * 50)
+    steady.wait_mirrored(source, target)
+    backup.stop_broker(1)
+    produce(primary, topic, [b"while the target was away"] * 50)
+    backup.start_broker(1)
+    steady.wait_mirrored(source, target)
+    primary.kill_broker(1)
+    primary.start_broker(1)
+    produce(primary, topic, [b"after"] * 50, partition=1)
+    steady.wait_mirrored(source, target)
+
+
+# -- what is refused
+
+
+def refused(mirror: MirrorProcess, *texts: str) -> None:
+    """It ended with 3, said why in one message, and no traceback."""
+    assert mirror.wait_exit() == 3, mirror.output
+    for text in texts:
+        assert text in mirror.output
+    assert "Traceback" not in mirror.output
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "texts"),
+    [
+        ("primary->backup.topcs", ".*", ('"primary->backup.topcs" is not a known key', 'did you mean "topics"?')),
+        ("primary->bakcup.topics", ".*", ('the unknown cluster "bakcup"', 'did you mean "backup"?')),
+        ("primary.bootstrap.servers", "", ('cluster "primary" has no bootstrap servers', "host:port")),
+        ("primary->backup.enabled", "false", ("nothing to run", "A->B.enabled = true")),
+        ("replication.factor", "two", ("replication.factor", "two")),
+    ],
+    ids=["misspelt", "cluster", "servers", "nothing", "number"],
+)
+def test_file_that_cannot_be_used(key: str, value: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+    keys = {"primary->backup.topics": ".*", key: value}
+    with MirrorProcess(tmp_path, {"primary": "127.0.0.1:1", "backup": "127.0.0.1:2"}, keys) as mirror:
+        refused(mirror, "CONFIG", "mm2.properties", *texts)
+
+
+def test_cluster_option_must_name_a_cluster(tmp_path: Path) -> None:
+    clusters = {"primary": "127.0.0.1:1", "backup": "127.0.0.1:2"}
+    keys = {"primary->backup.topics": ".*"}
+    with MirrorProcess(tmp_path, clusters, keys, arguments=["--clusters", "bakcup"]) as mirror:
+        refused(mirror, '--clusters names the unknown cluster "bakcup"')
+
+
+def test_port_that_does_not_speak_kafka(tmp_path: Path, backup: Cluster) -> None:
+    """A web server stands where the configuration says a broker is."""
+
+    def answer(server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    before = topics(backup)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        web = f"127.0.0.1:{server.getsockname()[1]}"
+        with MirrorProcess(tmp_path, {"web": web, "backup": backup}, {"web->backup.topics": ".*"}) as mirror:
+            refused(mirror, web, "does not seem to speak Kafka", "check bootstrap.servers and security.protocol")
+        server.shutdown(socket.SHUT_RDWR)
+    assert topics(backup) == before
+
+
+@pytest.mark.parametrize("key", ["replication.factor", "offset.storage.replication.factor"])
+def test_more_replicas_than_brokers(key: str, tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+    topic, alias = create_topic(primary, unique("three")), unique("source")
+    before = topics(backup)
+    keys = {f"{alias}->backup.topics": topic, key: "3"}
+    with MirrorProcess(tmp_path, {alias: primary, "backup": backup}, keys) as mirror:
+        refused(mirror, '"backup" has 1 broker', "needs 3", key.rpartition("storage.")[2])
+    assert topics(backup) == before
+
+
+def test_cluster_mirrored_to_itself(tmp_path: Path, primary: Cluster) -> None:
+    before = topics(primary)
+    clusters = {"one": primary, "other": f"localhost:{primary.port(1)}"}
+    with MirrorProcess(tmp_path, clusters, {"one->other.topics": ".*"}) as mirror:
+        refused(mirror, "one->other", '"one" and "other" are the same cluster', "bootstrap.servers")
+    assert topics(primary) == before
+
+
+def test_group_with_a_live_member_is_somebody_elses(tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+    """MirrorMaker 2 runs as a group of that name on the target; a consumer stands in for it."""
+    topic, alias, group = create_topic(primary, unique("taken")), unique("source"), unique("taken-mm2")
+    watched = create_topic(backup, unique("watched"))
+    member = Consumer({"bootstrap.servers": backup.bootstrap, "group.id": group, "client.id": "worker-7"})
+    try:
+        member.subscribe([watched])
+        wait_until(lambda: member.poll(0.1) is None and member.assignment(), what="the member's assignment")
+        before = topics(backup)
+        keys = {f"{alias}->backup.topics": topic, "backup.group.id": group}
+        with MirrorProcess(tmp_path, {alias: primary, "backup": backup}, keys) as mirror:
+            refused(mirror, f'the group "{group}" has 1 live member', "MirrorMaker 2", "worker-7", "stop it first")
+        assert topics(backup) == before
+    finally:
+        member.close()
