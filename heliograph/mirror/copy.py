@@ -216,7 +216,9 @@ class PartitionCopy:
         queue = self._queue
         while queue and not self._parts:
             if queue[0][0].record_count == 0:
-                self._pass_over(queue.popleft()[0].next_offset)
+                header, view = queue.popleft()
+                self.queued_bytes -= len(view)
+                self._pass_over(header.next_offset)
                 continue
             position = self.in_flight[-1].source_end if self.in_flight else self.entry.source_offset
             taken, parts = next_parts(
