@@ -5,7 +5,6 @@ Most tests share one mirror, `steady`; those about starting and stopping have th
 
 from __future__ import annotations
 
-import itertools
 import re
 import signal
 import socket
@@ -18,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from heliograph.lab import Cluster
+from tests.cluster.load import Load
 from tests.cluster.mirror import (
     MirrorProcess,
     View,
@@ -211,33 +211,6 @@ def test_terminal_shows_our_lines_only(steady: MirrorProcess, primary: Cluster, 
 # -- stopping and going on
 
 
-class Load:
-    """Writes without pause to all partitions of a topic until the block ends."""
-
-    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
-        self._sender = producer(cluster, linger_ms=5)
-        self._topic = topic
-        self._partitions = partitions
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._write)
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _write(self) -> None:
-        numbers = itertools.count()
-        while not self._over.wait(0.01):
-            for number in itertools.islice(numbers, 50):
-                self._sender.produce(self._topic, f"{number}".encode() * 20, None, number % self._partitions)
-            self._sender.poll(0)
-        assert self._sender.flush(60) == 0
-
-
 def assert_nothing_left(mirror: MirrorProcess) -> None:
     wait_until(lambda: not mirror.processes(), 15, what="the end of Spark")
     assert list((mirror.folder / "tmp").iterdir()) == []
@@ -254,7 +227,7 @@ def test_stopped_mirror_goes_on_where_it_stopped(
     source, target = View(primary, topic), View(backup, f"primary.{topic}")
     clusters = {"primary": primary, "backup": backup}
     with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": topic}) as mirror:
-        with Load(primary, topic, 4):
+        with Load(primary, [topic], partitions=4, per_second=4000, linger_ms=5):
             mirror.wait_until(lambda: sum(target.counts() or [0]) > 2000, what="the first records")
             stopped = mirror.stop(under_load)
             assert stopped.code == 0, mirror.output

@@ -1,0 +1,53 @@
+"""Mirroring from and to older brokers: 2.4.1 to 4.3.1, and 4.3.1 to 3.9.1, by one mirror."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from heliograph.lab import Cluster
+from tests.cluster.mirror import MirrorProcess, View, create_topic, grow_topic, produce, producer, unique
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(scope="module")
+def mirror(
+    tmp_path_factory: pytest.TempPathFactory, old: Cluster, primary: Cluster, mid: Cluster
+) -> Iterator[MirrorProcess]:
+    clusters = {"old": old, "primary": primary, "mid": mid}
+    keys = {"old->primary.topics": "versions-.*", "primary->mid.topics": "versions-.*"}
+    with MirrorProcess(tmp_path_factory.mktemp("versions"), clusters, keys) as mirror:
+        yield mirror
+
+
+def check(mirror: MirrorProcess, source: Cluster, target: Cluster) -> None:
+    """Codecs, headers, tombstones, a merged backlog and a topic that grows; then records that come one by one."""
+    topic = unique("versions")
+    with mirror.frozen():
+        create_topic(source, topic, len(CODECS))
+        for partition, codec in enumerate(CODECS):
+            values = [None if index % 10 == 7 else f"{index}-{codec}".encode() * 20 for index in range(500)]
+            size = 1 if partition == 0 else 100
+            produce(source, topic, values, partition=partition, compression_type=codec, batch_num_messages=size)
+    copy = View(target, f"{source.alias}.{topic}")
+    mirror.wait_mirrored(View(source, topic), copy)
+
+    grow_topic(source, topic, len(CODECS) + 1)
+    sender = producer(source, linger_ms=0)
+    now = int(time.time() * 1000)
+    for index in range(50):
+        headers = [("a", None), ("b", b""), ("a", str(index).encode())]
+        sender.produce(topic, str(index).encode(), None, len(CODECS), timestamp=now - index, headers=headers)
+        assert sender.flush(30) == 0
+    mirror.wait_mirrored(View(source, topic), copy)
+
+
+def test_from_2_4_1_to_4_3_1(mirror: MirrorProcess, old: Cluster, primary: Cluster) -> None:
+    check(mirror, old, primary)
+
+
+def test_from_4_3_1_to_3_9_1(mirror: MirrorProcess, primary: Cluster, mid: Cluster) -> None:
+    check(mirror, primary, mid)
