@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -107,11 +108,11 @@ def _measure(
             session.start()
             for work in WORKS:
                 if work.name in works:
-                    session.throughput(work, scale=scale)
+                    session.attempt(work.name, partial(session.throughput, work, scale=scale))
             if latency.name in works:
-                session.latency(latency)
+                session.attempt(latency.name, partial(session.latency, latency))
             if idle.name in works:
-                session.idle(idle)
+                session.attempt(idle.name, partial(session.idle, idle))
     finally:
         if logs is not None:
             _keep_logs(folder, logs)

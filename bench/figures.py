@@ -51,7 +51,9 @@ class Figure:
 
     @property
     def measured(self) -> str:
-        return "failed" if self.value is None else f"{self.value:.3g}{self.unit}"
+        if self.value is None:
+            return "failed"
+        return f"{self.value:.{2 if self.value < 100 else 0}f}{self.unit}"
 
 
 def select_runs(runs: Iterable[Run], work: str, system: str) -> list[Run]:

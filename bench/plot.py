@@ -63,4 +63,10 @@ def _bars(axes: Axes, place: int, values: Sequence[float], system: str) -> None:
     bars = axes.bar(
         positions, values, width=0.26, color=_COLOURS[system], hatch=_HATCHES[system], edgecolor="white", label=system
     )
-    axes.bar_label(bars, labels=[f"{value:.3g}" if value else "" for value in values], fontsize=7)
+    axes.bar_label(bars, labels=[_label(value) for value in values], fontsize=7)
+
+
+def _label(value: float) -> str:
+    if not value:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"

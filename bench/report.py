@@ -156,6 +156,10 @@ machine that runs the mirrors and the benchmark too.
 - A work's topic is filled once by librdkafka, in batches of about 255 KB (64 KB on 1,000 partitions), half of each \
 value random; one-record batches are written one by one. Every system then copies that topic from its start, under \
 a target name, group and storage topics of its own; copies are deleted after each run.
+- What each does besides copying: MM2 runs its heartbeat and checkpoint connectors and writes offset-syncs, as it does \
+by default; heliograph writes its positions and its ledger, and does not write those topics yet.
+- No system is told to compress. MM2 takes the lz4 batches apart and writes records uncompressed; heliograph passes \
+batches on as they are.
 - Default MM2 runs once and first, on cold brokers; tuned MM2 and heliograph take turns.
 - The target's end offsets and the mirror's processes are sampled every 50 ms (100 ms on 1,000 partitions). The window \
 begins with the last sample without records and ends with the first that has all, so start-up does not count; it is \
@@ -164,7 +168,7 @@ shown apart, as "first record s", from the start of the process.
 - At the end each partition of the copy must have exactly as many records as the source's, or the run has failed.
 - Delay: a producer sends 1,000 records a second of 1 KB to 8 partitions; a librdkafka consumer on the target notes \
 when each arrives. Measured after a warm-up, for as long as an epoch of heliograph lasts, so that one change of epochs \
-is always within. Every record must arrive exactly once.
+falls within. Every record must arrive exactly once.
 - Idle: 100 partitions with nothing flowing; CPU of heliograph's whole process tree over five minutes.
 
 ## Settings

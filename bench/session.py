@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.fill import fill_topic
+from bench.fill import FillError, fill_topic
 from bench.idle import measure_idle
 from bench.latency import measure_latency
 from bench.machine import hide_paths, load_average
@@ -64,6 +64,15 @@ class Session:
             bootstrap: AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
             for bootstrap in (self._source, self._target)
         }
+
+    def attempt(self, work: str, do: Callable[[], None]) -> None:
+        """Do a work; one that cannot even begin counts as failed, and those after it are done all the same."""
+        try:
+            do()
+        except (FillError, OffsetsError, KafkaException) as error:
+            run = {"work": work, "system": HELIOGRAPH, "repetition": 0, "error": hide_paths(str(error), self._places)}
+            self.runs.append(run)
+            self._say(f"{work}: {describe_run(run)}")
 
     def throughput(self, work: Work, *, scale: float) -> None:
         records = work.scaled_records(scale)

@@ -78,7 +78,7 @@ class LatencyWork:
     value_bytes: int = 1024
     partitions: int = 8
     warm_up_s: float = 5.0
-    # As long as an epoch of heliograph, so that each measurement has one turnover in it, and exactly one.
+    # As long as an epoch of heliograph, so that each measurement has one turnover in it.
     seconds: float = 30.0
 
 

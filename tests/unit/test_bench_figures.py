@@ -138,5 +138,5 @@ def test_page_names_its_report_and_shows_the_figures() -> None:
     page = render_page(report_of(good_runs()), report_name="bench-x.json")
     assert "reports/bench-x.json" in page
     assert "commit 0123456." in page
-    assert "| 1KB | times faster than tuned MM2 | 4 | at least 3 | met |" in page
+    assert "| 1KB | times faster than tuned MM2 | 4.00 | at least 3 | met |" in page
     assert "`tgt.producer.batch.size=524288`" in page
