@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import heliograph
-from heliograph.errors import ConfigError, HeliographError, LabError
+from heliograph.errors import ConfigError, HeliographError, LabError, ProtocolError
 from heliograph.lab import (
     DEFAULT_VERSION,
     SUPPORTED_VERSIONS,
@@ -100,7 +100,7 @@ def run(
         run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []))
     except HeliographError as error:
         typer.echo(str(error), err=True)
-        code = EXIT_NOT_STARTED if isinstance(error, ConfigError) else EXIT_FAILED
+        code = EXIT_NOT_STARTED if isinstance(error, ConfigError | ProtocolError) else EXIT_FAILED
     leave(code)
 
 

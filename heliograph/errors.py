@@ -156,6 +156,13 @@ class ClusterChanged(ConfigError):
     code = "CLUSTER_CHANGED"
 
 
+class SparkFailed(HeliographError):
+    """Spark could not start, or lost a whole job."""
+
+    code = "SPARK"
+    retriable = True
+
+
 class LabError(HeliographError):
     """A lab cluster could not be started, stopped or found."""
 

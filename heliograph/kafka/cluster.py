@@ -105,8 +105,9 @@ class Cluster:
                 return await self._connected(address, MAIN)
             except HeliographError as error:
                 failures.append(error)
-        if len(failures) == 1:
-            raise failures[0]
+        telling = [error for error in failures if not isinstance(error, Unreachable)]
+        if telling or len(failures) == 1:
+            raise (telling or failures)[0]
         raise Unreachable(
             f"none of {len(failures)} brokers answers",
             where=f'"{self.alias}"',

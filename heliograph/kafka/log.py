@@ -12,11 +12,12 @@ from typing import TypeVar
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
-from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_batches, iter_records
+from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce, k01_fetch
 from heliograph.kafka.codes import is_retriable
 from heliograph.kafka.connection import Connection
+from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 
 T = TypeVar("T")
@@ -127,16 +128,16 @@ async def append_all(cluster: Cluster, records: Mapping[TopicPartition, Sequence
 async def read_batches(
     cluster: Cluster, topic: str, partition: int, start: int, end: int, *, read_committed: bool = False
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """All batches that reach into [start, end), data and control alike."""
+    """All batches that reach into [start, end); those that hold nothing to see have a record count of 0."""
     offset = start
     while offset < end:
         answer = await fetch_partition(
             cluster, topic, partition, offset, max_wait_ms=200, read_committed=read_committed
         )
         before = offset
-        for header, view in iter_batches(answer.records, where=f'"{cluster.alias}" {topic}-{partition}'):
-            if header.next_offset <= offset:
-                continue
+        for header, view in visible_batches(
+            answer, offset, read_committed=read_committed, where=f'"{cluster.alias}" {topic}-{partition}'
+        ):
             if header.base_offset >= end:
                 return
             yield header, view
@@ -147,16 +148,14 @@ async def read_batches(
                 return
 
 
-async def read_records(
-    cluster: Cluster, topic: str, partition: int, start: int, end: int
-) -> AsyncIterator[tuple[int, Record]]:
-    """All data records in [start, end) with their offsets."""
-    async for header, view in read_batches(cluster, topic, partition, start, end):
-        if header.is_control:
+async def read_records(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> AsyncIterator[Record]:
+    """All committed data records in [start, end)."""
+    async for header, view in read_batches(cluster, topic, partition, start, end, read_committed=True):
+        if not header.record_count:
             continue
         for record in iter_records(header, view):
             if start <= record.offset < end:
-                yield record.offset, record
+                yield record
 
 
 async def _produce(

@@ -3,7 +3,7 @@
     SETTLING  --settled-->  COPYING  --refused, lost or doubtful answer-->  DRAINING
        ^                                                                       |
        +--------------- WAITING (backing off) <------- nothing in flight ------+
-    any state  --given back to the driver, who decides-->  RELEASED
+    SETTLING, WAITING  --given back to the driver, who decides-->  RELEASED
 
 Fetched batches wait in a queue as they came. What leaves the queue is a *piece*:
 one batch ready for the target, made by the express path or the record path, with
@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from asyncio import Task
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from heliograph.errors import HeliographError
-from heliograph.kafka.batch import CONTROL, BatchHeader, check_crc, iter_batches, iter_records, rewrite_header
+from heliograph.kafka.batch import BatchHeader, rewrite_header
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
+from heliograph.kafka.isolation import visible_batches
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk
@@ -32,7 +33,8 @@ Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
 """Starts a task of the lane's, which sees to it that a crash in it is noticed."""
 
 MEMORY_DOUBTFUL_MS = 12 * 3600 * 1000
-"""Records older than this may outlive the broker's memory of our sequences: one batch in flight then."""
+"""The broker forgets our sequences when our newest record is older than its limit (a day): behind one that is
+older than this, or unknown, only one batch is in flight, since the next must not pass if it is refused."""
 
 MAX_IN_FLIGHT = 5
 """The broker remembers the last five batches of a producer and no more."""
@@ -48,8 +50,8 @@ class State(Enum):
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.SETTLING: frozenset({State.COPYING, State.WAITING, State.RELEASED}),
-    State.COPYING: frozenset({State.DRAINING, State.RELEASED}),
-    State.DRAINING: frozenset({State.WAITING, State.RELEASED}),
+    State.COPYING: frozenset({State.DRAINING}),
+    State.DRAINING: frozenset({State.WAITING}),
     State.WAITING: frozenset({State.SETTLING, State.RELEASED}),
     State.RELEASED: frozenset(),
 }
@@ -94,9 +96,10 @@ class PartitionCopy:
         self._codec = codec
         self._queue: deque[tuple[BatchHeader, memoryview]] = deque()
         self._parts: deque[Chunk] = deque()
-        self._skip_to = -1
         self._next_n = self.entry.n
         self._next_target = self.entry.target_offset
+        self._remembered_ms = -1
+        """Timestamp of the last record acknowledged to this copy."""
 
     # -- state ---------------------------------------------------------------------------
 
@@ -136,7 +139,6 @@ class PartitionCopy:
         self._queue.clear()
         self._parts.clear()
         self.queued_bytes = 0
-        self._skip_to = -1
 
     # -- source side ---------------------------------------------------------------------
 
@@ -187,10 +189,9 @@ class PartitionCopy:
             self._fill_parts(small_bytes)
             if not self._parts:
                 return None
-        plain = self._parts[0]
-        if self.in_flight and plain.max_timestamp < now_ms - MEMORY_DOUBTFUL_MS:
+        if self.in_flight and self._remembered_ms < now_ms - MEMORY_DOUBTFUL_MS:
             return None
-        self._parts.popleft()
+        plain = self._parts.popleft()
         view = memoryview(plain.data)
         rewrite_header(
             view,
@@ -249,61 +250,14 @@ class PartitionCopy:
             n=piece.base_n + piece.records,
             source_offset=piece.source_end,
             target_offset=base_offset + piece.records,
+            our_end=base_offset + piece.records,
             bytes_copied=entry.bytes_copied + piece.data.nbytes,
             run_source=run_source,
             run_target=run_target,
         )
+        self._remembered_ms = piece.max_timestamp
         self.records += piece.records
         self.bytes += piece.data.nbytes
         self.failures = 0
+        self.error = None
         self.dirty = True
-
-
-def visible_batches(
-    answer: FetchedPartition, start: int, *, read_committed: bool, where: str
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a fetch answer from `start` on; those not to be copied have a record count of 0 and no bytes.
-
-    Never copied: control batches, and with read_committed what belongs to aborted transactions.
-    """
-    aborted = _Aborted(answer) if read_committed and answer.aborted else None
-    for batch in iter_batches(answer.records, where=where):
-        header = batch[0]
-        special = header[5] & CONTROL or aborted  # by index: hot where batches hold one record
-        judged = _judged(header, batch[1], aborted) if special else batch
-        if header[0] + header[6] >= start:
-            yield judged
-
-
-def _judged(header: BatchHeader, view: memoryview, aborted: _Aborted | None) -> tuple[BatchHeader, memoryview]:
-    """The batch, or an empty one in its place if it is not to be copied."""
-    if aborted:
-        aborted.reach(header)
-        if header.is_control:
-            aborted.end(header, view)
-        elif not aborted.covers(header):
-            return header, view
-    return header._replace(record_count=0), view[:0]
-
-
-class _Aborted:
-    """Which batches of a fetch answer belong to aborted transactions."""
-
-    def __init__(self, answer: FetchedPartition) -> None:
-        self._starts = deque(sorted(answer.aborted, key=lambda item: item.first_offset))
-        self._open: set[int] = set()
-
-    def reach(self, header: BatchHeader) -> None:
-        """Note the transactions that began up to this batch; to be called for every batch, markers too."""
-        while self._starts and self._starts[0].first_offset <= header.last_offset:
-            self._open.add(self._starts.popleft().producer_id)
-
-    def covers(self, header: BatchHeader) -> bool:
-        return header.is_transactional and header.producer_id in self._open
-
-    def end(self, header: BatchHeader, view: memoryview) -> None:
-        """A marker ends its producer's transaction (a control record's key: version i16, type i16; 0 is abort)."""
-        check_crc(view)
-        for record in iter_records(header, view):
-            if record.key is not None and record.key[2:4] == b"\x00\x00":
-                self._open.discard(header.producer_id)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from heliograph.config.settings import Settings
-from heliograph.errors import ConfigError, HeliographError
+from heliograph.errors import ConfigError, HeliographError, ProtocolError
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
@@ -34,6 +34,8 @@ STOP_S = 1.4
 MIN_EPOCH_S = 1.0
 """Troubles do not cut an epoch shorter than this."""
 PROGRESS_S = 5.0
+INCOMPLETE_S = 5.0
+"""How soon partitions without a leader are looked at again."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""
 
@@ -108,8 +110,11 @@ class Driver:
             try:
                 await flow.prepare()
                 break
-            except ConfigError:
-                raise
+            except (ConfigError, ProtocolError) as error:
+                if not self._ready:
+                    raise
+                log.error("%s: not mirrored: %s", flow.name, error)
+                return
             except HeliographError as error:
                 if str(error) != said:
                     said = str(error)
@@ -226,8 +231,8 @@ class Driver:
 
     async def _discover_loop(self, flow: FlowDriver) -> None:
         interval = flow.flow.refresh_topics_interval_s
-        while flow.flow.refresh_topics_enabled:
-            await asyncio.sleep(interval)
+        while flow.flow.refresh_topics_enabled or not flow.is_complete:
+            await asyncio.sleep(interval if flow.is_complete else min(interval, INCOMPLETE_S))
             try:
                 if await flow.discover():
                     self._replan.set()

@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from heliograph.errors import ClusterError
+from heliograph.errors import SparkFailed
 from heliograph.mirror.lane import copy_lane
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
@@ -44,13 +44,6 @@ DEFAULTS = {
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-class SparkFailed(ClusterError):
-    """Spark could not start, or lost a whole job."""
-
-    code = "SPARK"
-    retriable = True
-
-
 class SparkEpochs:
     """A Spark session that runs epochs; blocking, to be called from one thread."""
 
@@ -64,6 +57,7 @@ class SparkEpochs:
         self._settings = settings
         self._session: SparkSession | None = None
         self._log: IO[bytes] | None = None
+        self._log_wanted = False
 
     def start(self) -> None:
         """Start the JVM; its chatter goes to a log file."""
@@ -77,6 +71,7 @@ class SparkEpochs:
             context.setLogLevel("WARN")
             self._session = SparkSession(context)
         except Exception as error:
+            self._log_wanted = True
             raise SparkFailed(
                 "Spark did not start",
                 where=self._settings["spark.master"],
@@ -121,7 +116,8 @@ class SparkEpochs:
 
         A regular stop takes a second longer than a user who pressed Ctrl-C wants to wait.
         """
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if not self._log_wanted:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _lane_task(terms: EpochTerms) -> Any:

@@ -112,6 +112,8 @@ class Fetcher:
             copy.fetch_node = None
 
     def _place(self, copy: PartitionCopy, node: int) -> None:
+        self._unhome(copy)
+        self._homeless.pop(copy, None)
         copy.fetch_node = node
         self._copies.setdefault(node, []).append(copy)
         self._wakes.setdefault(node, asyncio.Event()).set()
@@ -180,7 +182,7 @@ class Fetcher:
         version = fetch_version(connection, with_id=with_id)
         by_id = k01_fetch.uses_topic_ids(version)
         topics: dict[str | UUID, list[k01_fetch.FetchPartition]] = {}
-        by_key: dict[tuple[str | UUID, int], PartitionCopy] = {}
+        by_key: dict[tuple[str | UUID, int], tuple[PartitionCopy, int]] = {}
         first = random.randrange(len(wanted))
         for copy in wanted[first:] + wanted[:first]:
             assignment = copy.assignment
@@ -188,7 +190,7 @@ class Fetcher:
             topics.setdefault(key, []).append(
                 k01_fetch.FetchPartition(assignment.partition, copy.fetch_offset, self._terms.partition_bytes)
             )
-            by_key[key, assignment.partition] = copy
+            by_key[key, assignment.partition] = copy, copy.fetch_offset
         correlation_id = connection.next_correlation_id()
         wait_ms = max(0, min(BLOCKED_WAIT_MS if blocked else self._terms.fetch_max_wait_ms, self._time_left_ms()))
         request = k01_fetch.encode_fetch_request(
@@ -212,19 +214,25 @@ class Fetcher:
             raise refused(response.error_code, "Fetch", where=connection.where)
         for topic in response.topics:
             for answer in topic.partitions:
-                fetched = by_key.get((topic.topic, answer.partition))
-                if fetched is not None and fetched.fetch_node == node and fetched.state is State.COPYING:
-                    self._take(fetched, answer)
+                asked, offset = by_key.get((topic.topic, answer.partition), (None, -1))
+                # An answer that outlived a settling is about another offset than the one wanted now.
+                if (
+                    asked is not None
+                    and asked.fetch_node == node
+                    and asked.fetch_offset == offset
+                    and asked.state is State.COPYING
+                ):
+                    self._take(asked, answer)
 
     def _take(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
         if answer.error_code:
             self._refused(copy, answer)
             return
         if answer.preferred_read_replica >= 0 and answer.preferred_read_replica in self._cluster.catalogue.brokers:
-            self._unhome(copy)
             self._place(copy, answer.preferred_read_replica)
             return
-        copy.error = None
+        if not copy.failures or (not copy.has_work and copy.fetch_offset >= answer.high_watermark):
+            copy.error, copy.failures = None, 0
         if answer.records or answer.high_watermark != copy.entry.source_end:
             try:
                 copy.take(answer)

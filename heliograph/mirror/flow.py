@@ -8,42 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import ClusterSettings, Flow
-from heliograph.errors import BrokerRefused, ConfigError, HeliographError
-from heliograph.kafka.admin import (
-    EARLIEST,
-    NewTopic,
-    create_partitions,
-    create_topics,
-    end_offsets,
-    group_members,
-    topic_configs,
-)
+from heliograph.errors import ConfigError, ForeignWrites, TargetTopicLost, TopicRecreated
+from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, group_members, list_offsets
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.compression import Codec
-from heliograph.kafka.types import BrokerAddress, TopicPartition
+from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
+from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.store import PartitionName
+from heliograph.mirror.targets import TargetTopics
 
 log = logging.getLogger("heliograph")
 
-DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 MAX_COUNT = 32767
 FETCH_MAX_BYTES = 16 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 """Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
-_LIMITS = ("max.message.bytes", "message.timestamp.type")
-
-
-@dataclass(frozen=True, slots=True)
-class TargetLimits:
-    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
-    stamps_time: bool = False
+LEADER_PAUSE_S = 0.5
 
 
 class FlowDriver:
@@ -52,23 +37,31 @@ class FlowDriver:
     def __init__(self, flow: Flow, source: ClusterSettings, target: ClusterSettings) -> None:
         self.flow = flow
         self.name = flow.name
-        connector = f"{flow.name}|{flow.connector_name}"
+        user = "" if flow.client_id == flow.name else f"{flow.client_id}|"
+        self._client_id = f"{user}{flow.name}|{flow.connector_name}"
         self._source_bootstrap = _addresses(source)
         self._target_bootstrap = _addresses(target)
-        self.source = Cluster(flow.source, self._source_bootstrap, client_id=f"{connector}|replication-source-admin")
-        self.target = Cluster(flow.target, self._target_bootstrap, client_id=f"{connector}|replication-target-admin")
+        self.source = Cluster(
+            flow.source, self._source_bootstrap, client_id=f"{self._client_id}|replication-source-admin"
+        )
+        self.target = Cluster(
+            flow.target, self._target_bootstrap, client_id=f"{self._client_id}|replication-target-admin"
+        )
+        self.targets = TargetTopics(flow, self.target)
         self.entries: dict[PartitionName, Entry] = {}
-        self.stopped: dict[PartitionName, LedgerRow] = {}
+        self.stopped: dict[PartitionName, str] = {}
+        """Partitions that are not copied any more, and why."""
         self.halted = False
         """A loss was to stop the whole flow."""
-        self.refused_topics: dict[str, HeliographError] = {}
+        self.is_complete = True
+        """Every partition has its entry; else some had no leader when last looked at."""
         self.ledger_end = 0
         self.outcomes: dict[str, int] = {}
         self._waiting: dict[str, set[PartitionName]] = {}
         self._producer_id = -1
-        self._limits: dict[str, TargetLimits] = {}
         self._positions: dict[PartitionName, int] = {}
         self._known: dict[PartitionName, Entry] = {}
+        self._reset = EARLIEST if flow.auto_offset_reset == "earliest" else LATEST
 
     # -- start ---------------------------------------------------------------------------
 
@@ -176,150 +169,117 @@ class FlowDriver:
 
     async def discover(self) -> bool:
         """Look for new topics and partitions, make their targets, open their counts; did anything change?"""
-        source, target = await asyncio.gather(self.source.refresh(), self.target.refresh())
+        source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
         wanted = self._wanted_topics(source)
-        if await self._ensure_targets(source, target, wanted):
-            target = await self.target.refresh()
-        await self._read_limits([name for name in wanted.values() if name in target.topics])
-        present = {
-            (topic, partition): remote
+        target = await self.targets.ensure(source, wanted)
+        present = [
+            (topic, partition)
             for topic, remote in wanted.items()
-            if remote in target.topics and topic not in self.refused_topics
+            if remote in target.topics
             for partition in range(min(len(source.topics[topic].partitions), len(target.topics[remote].partitions)))
-        }
-        gone = [where for where in self.entries if where not in present]
+        ]
+        gone = self.entries.keys() - set(present)
         for where in gone:
             del self.entries[where]
-        fresh = [where for where in present if where not in self.entries]
-        await self._enrol(fresh, source, target, wanted)
-        return bool(gone or fresh)
-
-    async def _ensure_targets(self, source: Catalogue, target: Catalogue, wanted: Mapping[str, str]) -> bool:
-        """Create missing target topics and grow short ones; a refusal concerns that topic alone."""
-        missing = [
-            NewTopic(
-                name=remote,
-                partitions=len(source.topics[topic].partitions),
-                replication_factor=self.flow.replication_factor,
-            )
-            for topic, remote in wanted.items()
-            if remote not in target.topics
-        ]
-        short = {
-            remote: len(source.topics[topic].partitions)
-            for topic, remote in wanted.items()
-            if remote in target.topics and len(target.topics[remote].partitions) < len(source.topics[topic].partitions)
-        }
-        results: dict[str, HeliographError | None] = {}
-        if missing:
-            results.update(await create_topics(self.target, missing))
-        if short:
-            results.update(await create_partitions(self.target, short))
-        made = [name for name, error in results.items() if error is None]
-        if made:
-            await store.wait_for_topics(self.target, made)
-        by_remote = {remote: topic for topic, remote in wanted.items()}
-        for remote, error in results.items():
-            self._note_refusal(by_remote[remote], error)
-        return bool(made)
-
-    def _note_refusal(self, topic: str, error: HeliographError | None) -> None:
-        if error is None:
-            if self.refused_topics.pop(topic, None) is not None:
-                log.info('%s: "%s" is mirrored now', self.name, topic)
-        elif str(self.refused_topics.get(topic)) != str(error):
-            self.refused_topics[topic] = error
-            log.error('%s: "%s" is not mirrored: %s', self.name, topic, error)
-
-    async def _read_limits(self, remotes: Sequence[str]) -> None:
-        unknown = [name for name in remotes if name not in self._limits]
-        if not unknown:
-            return
-        try:
-            configs = await topic_configs(self.target, unknown, _LIMITS)
-        except BrokerRefused:
-            configs = {}
-        for name in unknown:
-            values = configs.get(name, {})
-            self._limits[name] = TargetLimits(
-                int(values.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
-                values.get("message.timestamp.type") == "LogAppendTime",
-            )
+        fresh = [where for where in present if where not in self.entries and where not in self.stopped]
+        enrolled = await self._enrol(fresh)
+        self.is_complete = enrolled == len(fresh)
+        return bool(gone or enrolled)
 
     # -- counts --------------------------------------------------------------------------
 
-    async def _enrol(
-        self, fresh: Sequence[PartitionName], source: Catalogue, target: Catalogue, wanted: Mapping[str, str]
-    ) -> None:
-        """Give partitions their entry: the ledger's, or a new count."""
-        starts: dict[PartitionName, int | None] = {}
+    async def _enrol(self, fresh: Sequence[PartitionName]) -> int:
+        """Give partitions their entry, the ledger's or a new count; how many got one."""
+        starts: dict[PartitionName, int] = {}
+        known_ones: dict[PartitionName, Entry] = {}
         for where in fresh:
             known = self._known.get(where)
             if known is None:
-                starts[where] = self._positions.get(where)
+                starts[where] = self._positions.get(where, self._reset)
                 continue
-            source_id = source.topics[where[0]].topic_id.hex
-            target_id = target.topics[wanted[where[0]]].topic_id.hex
-            if known.source_topic_id != source_id:
-                self._outcome("TOPIC_RECREATED", where, "the source topic was made anew; it is copied from its start")
-                starts[where] = None
-            elif known.target_topic_id != target_id:
-                self._outcome("TARGET_TOPIC_LOST", where, "the target topic was made anew; all is copied again")
-                starts[where] = None
+            source_id, target_id = self._topic_ids(where)
+            if not _same_id(known.source_topic_id, source_id):
+                anew = Outcome(TopicRecreated.code, "the source topic was made anew", known)
+                self._answer(where, anew, starts)
+            elif not _same_id(known.target_topic_id, target_id):
+                anew = Outcome(TargetTopicLost.code, "the target topic was made anew", known)
+                self._answer(where, anew, starts)
             elif self._positions.get(where, 0) > known.source_offset:
+                starts[where] = self._positions[where]
                 log.info(
                     "%s %s-%d: another tool had the flow: its position is %d, the ledger's %d; going on there",
-                    self.name,
-                    *where,
-                    self._positions[where],
-                    known.source_offset,
+                    *(self.name, *where, starts[where], known.source_offset),
                 )
-                starts[where] = self._positions[where]
             else:
-                self.entries[where] = known
-        known_ones = [TopicPartition(*where) for where in fresh if where not in starts]
-        for where, end in (await end_offsets(self.source, known_ones)).items():
-            self.entries[where] = self.entries[where].moved(source_end=end)
+                known_ones[where] = known.moved(source_topic_id=source_id, target_topic_id=target_id)
+        for where, end in (await self._offsets(self.source, known_ones, LATEST)).items():
+            self.entries[where] = known_ones[where].moved(source_end=end)
         await self._open_counts(starts)
+        return sum(where in self.entries for where in fresh)
 
-    async def _open_counts(self, starts: Mapping[PartitionName, int | None]) -> None:
-        """Begin a new count for each partition at the given source offset (None: where a new topic starts).
+    async def _open_counts(self, starts: Mapping[PartitionName, int]) -> None:
+        """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
 
-        The counts are in the ledger before any lane can send a batch of theirs.
+        The counts are in the ledger before any lane can send a batch of theirs. Their positions
+        are stored before that: a position ahead of its entry would look like another tool's.
+        A partition without a leader is left for the next look.
         """
         if not starts:
             return
-        source, target = self.source.catalogue, self.target.catalogue
-        at_start = [TopicPartition(*where) for where, start in starts.items() if start is None]
-        reset = EARLIEST if self.flow.auto_offset_reset == "earliest" else -1
-        first = await end_offsets(self.source, at_start, timestamp=reset) if at_start else {}
-        remotes = {where: TopicPartition(self.flow.remote_topic(where[0]), where[1]) for where in starts}
-        ends = await end_offsets(self.target, list(remotes.values()))
-        source_ends = await end_offsets(self.source, [TopicPartition(*where) for where in starts])
+        firsts = await self._offsets(self.source, starts, EARLIEST)
+        lasts = await self._offsets(self.source, starts, LATEST)
+        ends = await self._offsets(self.target, starts, LATEST)
         opened: dict[PartitionName, Entry] = {}
-        for where, start in starts.items():
-            previous = self.entries.get(where) or self._known.get(where)
-            count = previous.count + 1 if previous else 0
-            if count > MAX_COUNT:
-                raise ConfigError(
-                    f"{where[0]}-{where[1]} has used up its {MAX_COUNT} counts", where=self.name,
-                    remedy="give the flow another group.id",
-                )  # fmt: skip
-            offset = first[TopicPartition(*where)] if start is None else start
+        for where in firsts.keys() & lasts.keys() & ends.keys():
+            offset = {EARLIEST: firsts[where], LATEST: lasts[where]}.get(starts[where], starts[where])
+            source_id, target_id = self._topic_ids(where)
             opened[where] = Entry(
-                source_topic_id=source.topics[where[0]].topic_id.hex,
-                target_topic_id=target.topics[remotes[where].topic].topic_id.hex,
-                count=count,
+                source_topic_id=source_id,
+                target_topic_id=target_id,
+                count=self._next_count(where),
                 n=0,
                 source_offset=offset,
-                target_offset=ends[remotes[where]],
+                target_offset=ends[where],
+                our_end=ends[where],
                 run_source=offset,
-                run_target=ends[remotes[where]],
-                source_end=source_ends[TopicPartition(*where)],
+                run_target=ends[where],
+                source_end=lasts[where],
             )
+        await store.write_positions(self.target, self.terms(), opened)
         await store.write_entries(self.target, self.flow.ledger_topic, self.flow.group_id, opened)
         self.entries.update(opened)
         self._known.update(opened)
+        self._positions.update({where: entry.source_offset for where, entry in opened.items()})
+
+    def _next_count(self, where: PartitionName) -> int:
+        previous = self.entries.get(where) or self._known.get(where)
+        count = previous.count + 1 if previous else 0
+        if count > MAX_COUNT:
+            raise ConfigError(
+                f"{where[0]}-{where[1]} has used up its {MAX_COUNT} counts",
+                where=self.name,
+                remedy="give the flow another group.id",
+            )
+        return count
+
+    def _topic_ids(self, where: PartitionName) -> tuple[str, str]:
+        source = self.source.catalogue.topics[where[0]]
+        target = self.target.catalogue.topics[self.flow.remote_topic(where[0])]
+        return source.topic_id.hex, target.topic_id.hex
+
+    async def _offsets(self, cluster: Cluster, wanted: Iterable[PartitionName], which: int) -> dict[PartitionName, int]:
+        """An end of the log of each partition; those whose leader does not answer are left out."""
+        if cluster is self.source:
+            names = {TopicPartition(*where): where for where in wanted}
+        else:
+            names = {TopicPartition(self.flow.remote_topic(where[0]), where[1]): where for where in wanted}
+        answers = await list_offsets(cluster, names, which)
+        silent = [name for name, answer in answers.items() if answer.error_code]
+        if silent:
+            await asyncio.sleep(LEADER_PAUSE_S)
+            await cluster.refresh({name.topic for name in silent})
+            answers.update(await list_offsets(cluster, silent, which))
+        return {names[name]: answer.offset for name, answer in answers.items() if not answer.error_code}
 
     # -- epochs --------------------------------------------------------------------------
 
@@ -329,7 +289,7 @@ class FlowDriver:
             if self.halted or (topic, partition) in self.stopped:
                 continue
             remote = self.flow.remote_topic(topic)
-            limits = self._limits.get(remote, TargetLimits())
+            limits = self.targets.limits(remote)
             result.append(
                 Assignment(
                     flow=self.name,
@@ -354,6 +314,7 @@ class FlowDriver:
             target_bootstrap=self._target_bootstrap,
             group_id=flow.group_id,
             connector=flow.connector_name,
+            client_id=self._client_id,
             producer_id=self._producer_id,
             ledger_topic=flow.ledger_topic,
             ledger_end=self.ledger_end,
@@ -371,47 +332,47 @@ class FlowDriver:
 
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Take over what the lanes report; answer what they could not decide."""
-        starts: dict[PartitionName, int | None] = {}
+        starts: dict[PartitionName, int] = {}
         for row in rows:
             where = (row.topic, row.partition)
             if where in self.entries:
                 self.entries[where] = self._known[where] = row.entry
+            if not row.error_code:
+                self._waits_no_more(where, "")
             if row.state == "released":
-                self._answer(where, row, starts)
-        if starts:
-            await asyncio.gather(self.source.refresh(), self.target.refresh())
-            if any(code in self.outcomes for code in ("TARGET_TOPIC_LOST", "TOPIC_RECREATED")):
-                await self.discover()
-            await self._open_counts({where: start for where, start in starts.items() if where in self.entries})
+                self._answer(where, Outcome(row.error_code, row.error_text, row.entry, row.details), starts)
+        if not starts:
+            return
+        for where in starts:
+            self.entries.pop(where, None)
+        self.is_complete = False  # until all have their new count; a later look sees to what fails here
+        await self._go_on(starts)
 
-    def _answer(self, where: PartitionName, row: LedgerRow, starts: dict[PartitionName, int | None]) -> None:
-        """Where to go on after a trouble, or that the partition stops."""
-        self._outcome(row.error_code, where, row.error_text)
-        details: Mapping[str, Any] = row.details
-        entry = row.entry
-        match row.error_code:
-            case "DATA_LOST" | "LOG_TRUNCATED" if self.flow.on_data_loss != "continue":
-                self.stopped[where] = row
-                self.halted = self.halted or self.flow.on_data_loss == "stop-flow"
-            case "DATA_LOST":
-                starts[where] = int(details["log_start"])
-            case "LOG_TRUNCATED":
-                starts[where] = int(details["log_end"])
-            case "TOPIC_RECREATED" if self.flow.on_topic_recreated == "stop-partition":
-                self.stopped[where] = row
-            case "TOPIC_RECREATED" if self.flow.on_topic_recreated == "continue":
-                starts[where] = entry.source_offset
-            case "TOPIC_RECREATED" | "TARGET_TOPIC_LOST":
-                starts[where] = None
-            case "TARGET_TRUNCATED":
-                end = int(details.get("target_end", -1))
-                starts[where] = entry.run_source + end - entry.run_target if end >= entry.run_target else None
-            case "POSITION_UNPROVEN":
-                starts[where] = entry.source_offset
-            case "SECOND_WRITER":
-                starts[where] = entry.source_offset
-            case _:
-                self.stopped[where] = row
+    async def _go_on(self, starts: Mapping[PartitionName, int]) -> None:
+        """Open new counts where the clusters, looked at anew, still have the partitions."""
+        source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
+        wanted = self._wanted_topics(source)
+        target = await self.targets.ensure(source, wanted)
+        await self._open_counts(
+            {
+                (topic, partition): start
+                for (topic, partition), start in starts.items()
+                if source.leader_of(topic, partition) is not None
+                and topic in wanted
+                and target.leader_of(wanted[topic], partition) is not None
+            }
+        )
+        self.is_complete = self.entries.keys() >= starts.keys()
+
+    def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, int]) -> None:
+        """Name what happened, and go on or stop as the policies say."""
+        self._outcome(outcome.code, where, outcome.text)
+        match answer_to(outcome, self.flow):
+            case GoOn(source_offset):
+                starts[where] = source_offset
+            case Stop(whole_flow):
+                self.stopped[where] = outcome.text
+                self.halted = self.halted or whole_flow
 
     def _outcome(self, code: str, where: PartitionName, text: str) -> None:
         self.outcomes[code] = self.outcomes.get(code, 0) + 1
@@ -420,16 +381,22 @@ class FlowDriver:
     def note_trouble(self, trouble: formats.Trouble) -> None:
         """Log what keeps partitions waiting: once when it begins, once when it is over, not once a partition."""
         where = (trouble.topic, trouble.partition)
-        for text, partitions in list(self._waiting.items()):
-            if where in partitions and text != trouble.text:
-                partitions.discard(where)
-                if not partitions:
-                    del self._waiting[text]
-                    log.info("%s: over: %s", self.name, text)
+        if trouble.code == ForeignWrites.code:
+            self._outcome(trouble.code, where, trouble.text)
+            return
+        self._waits_no_more(where, trouble.text)
         if trouble.text and not trouble.final:
             if trouble.text not in self._waiting:
                 log.warning("%s: waiting: %s", self.name, trouble.text)
             self._waiting.setdefault(trouble.text, set()).add(where)
+
+    def _waits_no_more(self, where: PartitionName, but_for: str) -> None:
+        for text, partitions in list(self._waiting.items()):
+            if where in partitions and text != but_for:
+                partitions.discard(where)
+                if not partitions:
+                    del self._waiting[text]
+                    log.info("%s: over: %s", self.name, text)
 
     async def order_end(self, owner: str, epoch_id: int) -> None:
         """Tell the lanes of this epoch, and of all before it, to end now."""
@@ -443,3 +410,8 @@ class FlowDriver:
 
 def _addresses(cluster: ClusterSettings) -> tuple[BrokerAddress, ...]:
     return tuple(BrokerAddress.parse(text) for text in cluster.bootstrap_servers)
+
+
+def _same_id(known: str, found: str) -> bool:
+    """Whether two topic ids may be the same topic's; clusters before 2.8 have none."""
+    return known == found or NO_TOPIC_ID.hex in (known, found)

@@ -126,6 +126,7 @@ _ENTRY_FIELDS = {
     "b": "bytes_copied",
     "s": "source_offset",
     "t": "target_offset",
+    "o": "our_end",
     "rs": "run_source",
     "rt": "run_target",
     "end": "source_end",

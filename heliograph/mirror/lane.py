@@ -23,24 +23,28 @@ from heliograph.errors import (
     CorruptBatch,
     DataError,
     DataLost,
+    ForeignWrites,
     HeliographError,
     LogTruncated,
+    PositionUnproven,
     RecordRefused,
     TargetTopicLost,
     TopicRecreated,
 )
-from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
+from heliograph.kafka.admin import EARLIEST, LATEST, OffsetAnswer, end_offsets, list_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.connection import BufferPool
+from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.log import KeyValue, append_all, fetch_partition, read_batches
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats
-from heliograph.mirror.copy import PartitionCopy, State, visible_batches
+from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settle import settle
+from heliograph.mirror.store import store_keys
 
 DRAIN_S = 0.8
 """How long answers may still come in after the epoch's end."""
@@ -50,6 +54,7 @@ MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
 FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, TopicRecreated)
 """What settling cannot mend: where to go on is a question of policy."""
+_UNKNOWN_PRODUCER_ID = 59
 CORRUPT_TRIES = 3
 """A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""
 
@@ -164,7 +169,7 @@ class FlowLane:
     def __init__(self, lane: Lane, terms: FlowTerms, assignments: Sequence[Assignment]) -> None:
         self._lane = lane
         self._terms = terms
-        task = f"{terms.name}|{terms.connector}-{lane.index}"
+        task = f"{terms.client_id}-{lane.index}"
         self._source = _worker.cluster(terms.source, terms.source_bootstrap, f"{task}|replication-consumer")
         self._target = _worker.cluster(terms.target, terms.target_bootstrap, f"{task}|replication-producer")
         self._copies = [
@@ -193,7 +198,9 @@ class FlowLane:
         """Copies whose target tail is being read."""
         self._troubles: list[formats.Trouble] = []
         self._pump_due = False
-        self._keys = {copy: _Keys(terms, copy.assignment) for copy in self._copies}
+        self._keys = {
+            copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in self._copies
+        }
         self._flushing = asyncio.Lock()
 
     # -- life ----------------------------------------------------------------------------
@@ -263,6 +270,8 @@ class FlowLane:
         copy.failures += 1
         if isinstance(error, FOR_THE_DRIVER) or (isinstance(error, CorruptBatch) and copy.failures > CORRUPT_TRIES):
             self._release(copy, error)
+        elif error is not None and error.details.get("error_code") == _UNKNOWN_PRODUCER_ID and copy.failures > 1:
+            self._release(copy, _forgotten(copy.assignment))
         else:
             self._back_off(copy)
 
@@ -277,15 +286,7 @@ class FlowLane:
 
     def _release(self, copy: PartitionCopy, error: HeliographError) -> None:
         copy.release(error)
-        self._troubles.append(
-            formats.Trouble(
-                topic=copy.assignment.topic,
-                partition=copy.assignment.partition,
-                code=error.code,
-                text=str(error),
-                final=True,
-            )
-        )
+        self._tell(copy, error.code, str(error), final=True)
         self._lane.spawn(self._flush_quietly())
 
     # -- settling ------------------------------------------------------------------------
@@ -322,7 +323,7 @@ class FlowLane:
 
     def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
         meta = self._target.catalogue.topics.get(copy.assignment.target_topic)
-        if meta is not None and meta.topic_id not in (copy.target_id, NO_TOPIC_ID):
+        if meta is not None and NO_TOPIC_ID not in (meta.topic_id, copy.target_id) and meta.topic_id != copy.target_id:
             self._release(
                 copy,
                 TargetTopicLost(
@@ -357,9 +358,24 @@ class FlowLane:
             self._all_wait([copy], error)
         else:
             copy.records += settled.found
+            if settled.foreign:
+                self._tell_foreign(copy, settled.foreign)
             self._go(copy, settled.entry)
         finally:
             self._reading.discard(copy)
+
+    def _tell_foreign(self, copy: PartitionCopy, records: int) -> None:
+        error = ForeignWrites(
+            f'{records} records of other producers stand in "{copy.assignment.target_topic}"',
+            where=copy.assignment.name,
+            why="copying goes on behind them",
+        )
+        self._tell(copy, error.code, str(error), final=False)
+
+    def _tell(self, copy: PartitionCopy, code: str, text: str, *, final: bool) -> None:
+        """A word to the driver, with the next flush."""
+        topic, partition = copy.assignment.topic, copy.assignment.partition
+        self._troubles.append(formats.Trouble(topic=topic, partition=partition, code=code, text=text, final=final))
 
     def _go(self, copy: PartitionCopy, entry: Any = None) -> None:
         copy.settled(entry or copy.entry)
@@ -420,18 +436,12 @@ class FlowLane:
         """What is tried again is told when it begins, when it changes and when it is over."""
         for copy in self._copies:
             error = copy.error
-            text = str(error) if error is not None and copy.state is not State.RELEASED else ""
+            text = ""
+            if error is not None and copy.state is not State.RELEASED:
+                text = str(error).replace(copy.assignment.name, self._terms.name)  # the same for all partitions
             if text != copy.told and (error is None or copy.failures > 1 or copy.fetch_node is None):
                 copy.told = text
-                self._troubles.append(
-                    formats.Trouble(
-                        topic=copy.assignment.topic,
-                        partition=copy.assignment.partition,
-                        code=error.code if error else "",
-                        text=text,
-                        final=False,
-                    )
-                )
+                self._tell(copy, error.code if error else "", text, final=False)
 
     async def _listen(self) -> None:
         """End when the driver says so; its word stands in the ledger."""
@@ -460,21 +470,6 @@ class FlowLane:
                     self._lane.end()
 
 
-class _Keys:
-    """The keys under which one copy's position and entry are written."""
-
-    __slots__ = ("entry", "position", "position_partition")
-
-    def __init__(self, terms: FlowTerms, assignment: Assignment) -> None:
-        self.entry = formats.encode_entry_key(terms.group_id, assignment.topic, assignment.partition)
-        self.position = formats.encode_position_key(
-            terms.source, assignment.topic, assignment.partition, connector=terms.connector
-        )
-        self.position_partition = TopicPartition(
-            terms.offset_topic, formats.partition_for(self.position, terms.offset_partitions)
-        )
-
-
 class _TargetLog:
     """The target partition's batches, for settling."""
 
@@ -482,8 +477,11 @@ class _TargetLog:
         self._cluster = cluster
         self._assignment = assignment
 
-    def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        return read_batches(self._cluster, self._assignment.target_topic, self._assignment.partition, start, end)
+    async def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        where = TopicPartition(self._assignment.target_topic, self._assignment.partition)
+        log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
+        async for batch in read_batches(self._cluster, *where, max(start, log_start), end):
+            yield batch
 
 
 class _SourceLog:
@@ -518,6 +516,15 @@ class _SourceLog:
             if error.details.get("error_code") == 1:
                 raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
             raise
+
+
+def _forgotten(assignment: Assignment) -> PositionUnproven:
+    return PositionUnproven(
+        "the target forgot our producer id and takes no sequence but 0: a new count begins, 0 records repeat",
+        where=assignment.name,
+        why="brokers before 2.5 do so when our newest record is old",
+        records=0,
+    )
 
 
 def _target_of(copy: PartitionCopy) -> TopicPartition:

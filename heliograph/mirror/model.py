@@ -33,6 +33,8 @@ class Entry:
     n: int
     source_offset: int
     target_offset: int
+    our_end: int
+    """The target offset after our last batch; others may have written between it and `target_offset`."""
     run_source: int
     run_target: int
     bytes_copied: int = 0
@@ -77,6 +79,8 @@ class FlowTerms:
     group_id: str
     connector: str
     """The connector's name, part of every stored position."""
+    client_id: str
+    """Begin of the client ids."""
     producer_id: int
     ledger_topic: str
     ledger_end: int

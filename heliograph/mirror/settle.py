@@ -3,10 +3,10 @@
 The ledger may be behind: whatever was sent after its last entry and before a
 crash, a lost answer or a refusal is found here by reading the target's tail.
 
-    ledger's entry           target's log end
-          v                         v
+    ledger's entry                target's log end
+          v                              v
     ..][..][ ours ][ ours ][foreign][ ours ]
-          n       n'              (n' counts ours only)
+          n                              n'   (n' counts ours only)
 
 The batches of our producer id and count give n'. The last of them is then made
 again from the source, record by record; only if it is equal is the new position
@@ -73,6 +73,7 @@ async def settle(
         n=tail.n,
         source_offset=position,
         target_offset=target_end,
+        our_end=tail.last[0].next_offset,
         run_source=position,
         run_target=target_end,
     )
@@ -82,16 +83,16 @@ async def settle(
 async def _read_tail(
     assignment: Assignment, entry: Entry, target_end: int, producer_id: int, target: LogReader
 ) -> _Tail:
-    start = entry.target_offset - 1 if entry.n else entry.target_offset
+    start = entry.our_end - 1 if entry.n else entry.our_end
     n, foreign, last, last_base_n = entry.n, 0, None, entry.n
-    anchored = entry.n == 0
     async for header, view in target.batches(start, target_end):
-        if not anchored:
+        if header.base_offset < entry.our_end:
+            # If compaction or retention took our last batch, the sequence of the next one speaks for itself.
             _check_anchor(assignment, entry, header, producer_id)
-            anchored = True
             continue
         if header.producer_id != producer_id:
-            foreign += 0 if header.is_control else header.last_offset_delta + 1
+            new = not header.is_control and header.base_offset >= entry.target_offset
+            foreign += header.last_offset_delta + 1 if new else 0
             continue
         if header.producer_epoch != entry.count:
             raise SecondWriter(
@@ -108,20 +109,20 @@ async def _read_tail(
 
 
 def _check_anchor(assignment: Assignment, entry: Entry, header: BatchHeader, producer_id: int) -> None:
-    """The batch before the entry's target offset must be the last one of the count."""
+    """The batch that reaches up to where ours ended must be the last one of the count."""
     sequence = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
     ours = (
-        header.next_offset == entry.target_offset
+        header.next_offset == entry.our_end
         and header.producer_id == producer_id
         and header.producer_epoch == entry.count
         and sequence == (entry.n - 1) % SEQUENCE_MODULUS
     )
     if not ours:
         raise TargetTruncated(
-            f"the batch that ends at target offset {entry.target_offset} is not the one we wrote",
+            f"the batch before target offset {entry.our_end} is not the one we wrote",
             where=assignment.name,
             why="the target lost records and others took their place",
-            lost_from=entry.run_target,
+            target_end=header.base_offset,
         )
 
 

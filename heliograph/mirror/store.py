@@ -6,15 +6,16 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import uuid4
 
 from heliograph.errors import ClusterChanged
 from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import append, read_records
+from heliograph.kafka.log import KeyValue, append, append_all, read_records
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
-from heliograph.mirror.model import Entry
+from heliograph.mirror.model import Entry, FlowTerms
 
 COMPACTED = {"cleanup.policy": "compact"}
 # Positions and ledger are rewritten every second: small segments keep a reader's way to the end short.
@@ -70,7 +71,7 @@ async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
     end = (await end_offsets(cluster, [where]))[where]
     ledger = Ledger(end=end)
-    async for _, record in read_records(cluster, topic, 0, start, end):
+    async for record in read_records(cluster, topic, 0, start, end):
         parsed = formats.parse_ledger(group_id, record.key, record.value)
         if isinstance(parsed, formats.EntryRecord):
             ledger.entries[parsed.topic, parsed.partition] = parsed.entry
@@ -113,7 +114,7 @@ async def read_positions(
     ends = await end_offsets(cluster, partitions)
     positions: dict[PartitionName, int] = {}
     for where in partitions:
-        async for _, record in read_records(cluster, topic, where.partition, starts[where], ends[where]):
+        async for record in read_records(cluster, topic, where.partition, starts[where], ends[where]):
             parsed = formats.parse_position(record.key, record.value) if record.key is not None else None
             if parsed is None:
                 continue
@@ -138,6 +139,30 @@ async def write_entries(cluster: Cluster, topic: str, group_id: str, entries: Ma
         await append(cluster, topic, 0, records, now_ms=now_ms)
 
 
+class StoreKeys(NamedTuple):
+    """The keys under which one partition's entry and position are written."""
+
+    entry: bytes
+    position: bytes
+    position_partition: TopicPartition
+
+
+def store_keys(terms: FlowTerms, topic: str, partition: int) -> StoreKeys:
+    position = formats.encode_position_key(terms.source, topic, partition, connector=terms.connector)
+    stored_in = TopicPartition(terms.offset_topic, formats.partition_for(position, terms.offset_partitions))
+    return StoreKeys(formats.encode_entry_key(terms.group_id, topic, partition), position, stored_in)
+
+
+async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[PartitionName, Entry]) -> None:
+    """Write the positions of entries; a partition of which nothing is copied has none."""
+    records: dict[TopicPartition, list[KeyValue]] = {}
+    for where, entry in entries.items():
+        keys = store_keys(terms, *where)
+        value = formats.encode_position_value(entry.source_offset) if entry.source_offset else None
+        records.setdefault(keys.position_partition, []).append((keys.position, value))
+    await append_all(cluster, records, now_ms=int(time.time() * 1000))
+
+
 async def write_order(cluster: Cluster, topic: str, group_id: str, order: formats.Order) -> None:
     await append(cluster, topic, 0, [formats.encode_order(group_id, order)], now_ms=int(time.time() * 1000))
 
@@ -152,5 +177,5 @@ def _check_clusters(claim: formats.Claim, source_id: str, target_id: str, *, whe
                 f"the {side} is cluster {found}, the ledger was written for {known}",
                 where=where,
                 why="offsets of one cluster mean nothing on another",
-                remedy="check bootstrap.servers, or give this flow another group.id",
+                remedy="check bootstrap.servers, or give the new cluster another alias",
             )

@@ -340,7 +340,7 @@ def test_no_connection_is_unreachable(host: str) -> None:
 sizes = st.integers(POOLED_FROM_BYTES, 3 << 20)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), limit=st.integers(1, 4))
 def test_a_buffer_that_is_looked_at_is_never_handed_out_again(data: st.DataObject, limit: int) -> None:
     pool = BufferPool(limit)

@@ -240,7 +240,7 @@ def seen(batches: Sequence[Batch], position: int) -> list[Record]:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(
     log=logs(),
     skipped=st.integers(0, 12),

@@ -19,6 +19,7 @@ ENTRY = Entry(
     bytes_copied=77,
     source_offset=12,
     target_offset=34,
+    our_end=33,
     run_source=2,
     run_target=24,
     source_end=99,
@@ -81,7 +82,7 @@ def test_entry_bytes_do_not_change() -> None:
     assert formats.encode_entry_key("A-mm2", "foo", 7) == b'["entry","A-mm2","foo",7]'
     assert formats.encode_entry(ENTRY) == (
         b'{"v":1,"st":"00000000000000000000000000000001","tt":"00000000000000000000000000000002","e":3,'
-        b'"n":5000000000,"b":77,"s":12,"t":34,"rs":2,"rt":24,"end":99,"ms":1700000000000}'
+        b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"ms":1700000000000}'
     )
 
 

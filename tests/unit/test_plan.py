@@ -17,6 +17,7 @@ ENTRY = Entry(
     n=0,
     source_offset=0,
     target_offset=0,
+    our_end=0,
     run_source=0,
     run_target=0,
 )

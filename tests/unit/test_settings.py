@@ -165,7 +165,11 @@ def test_own_settings() -> None:
     )
     one = settings.flows[0]
     assert settings.epoch_ms == 5000
-    assert (one.on_data_loss, one.on_topic_recreated, one.on_record_error) == ("stop-flow", "continue", "stop-partition")
+    assert (one.on_data_loss, one.on_topic_recreated, one.on_record_error) == (
+        "stop-flow",
+        "continue",
+        "stop-partition",
+    )
     assert one.max_bytes_per_second == 1000
     assert settings.spark == {"spark.master": "local[2]"}
     assert flow("max.bytes.per.second=none").max_bytes_per_second is None

@@ -100,7 +100,7 @@ def test_a_shorter_target_is_named() -> None:
     source, target = make_source([(3, 0, 0)]), MemoryLog()
     entry = copy_all(source, target)[-1]
     with pytest.raises(TargetTruncated):
-        settle_now(entry.moved(target_offset=9), source, target)
+        settle_now(entry.moved(target_offset=9, our_end=9), source, target)
 
 
 def test_a_target_whose_tail_is_not_ours_is_named() -> None:
@@ -141,3 +141,22 @@ def test_a_later_count_on_the_target_is_a_second_writer() -> None:
     copy_all(source, target, ENTRY.moved(count=4))
     with pytest.raises(SecondWriter):
         settle_now(ENTRY, source, target)
+
+
+def test_foreign_records_twice_while_the_source_is_idle_are_no_loss() -> None:
+    source, target = make_source([(3, 0, 0)]), MemoryLog()
+    entry = copy_all(source, target)[-1]
+    for round_number in (1, 2):
+        target.append(plain_batch(90, 2))
+        settled = settle_now(entry, source, target)
+        assert (settled.foreign, settled.found) == (2, 0)
+        entry = settled.entry
+        assert entry.target_offset == 3 + 2 * round_number
+
+
+def test_a_target_that_lost_its_oldest_records_goes_on_by_the_sequence() -> None:
+    source, target = make_source([(3, 0, 0), (3, 0, 0)]), MemoryLog()
+    entries = copy_all(source, target)
+    target.stored.pop(0)
+    settled = settle_now(entries[1], source, target)
+    assert settled.entry.source_offset == 6

@@ -1,0 +1,63 @@
+"""Which batches of a fetch answer a reader may see: control batches never, aborted ones not with read_committed.
+
+Pure. A broker lists, with a read_committed fetch, the aborted transactions that reach
+into the answer; sorting out their batches is the client's work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from heliograph.kafka.batch import CONTROL, BatchHeader, check_crc, iter_batches, iter_records
+from heliograph.kafka.codec.k01_fetch import FetchedPartition
+
+
+def visible_batches(
+    answer: FetchedPartition, start: int, *, read_committed: bool, where: str
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of a fetch answer from `start` on; those not to be copied have a record count of 0 and no bytes.
+
+    Never copied: control batches, and with read_committed what belongs to aborted transactions.
+    """
+    aborted = _Aborted(answer) if read_committed and answer.aborted else None
+    for batch in iter_batches(answer.records, where=where):
+        header = batch[0]
+        special = header[5] & CONTROL or aborted  # by index: hot where batches hold one record
+        judged = _judged(header, batch[1], aborted) if special else batch
+        if header[0] + header[6] >= start:
+            yield judged
+
+
+def _judged(header: BatchHeader, view: memoryview, aborted: _Aborted | None) -> tuple[BatchHeader, memoryview]:
+    """The batch, or an empty one in its place if it is not to be copied."""
+    if aborted:
+        aborted.reach(header)
+        if header.is_control:
+            aborted.end(header, view)
+        elif not aborted.covers(header):
+            return header, view
+    return header._replace(record_count=0), view[:0]
+
+
+class _Aborted:
+    """Which batches of a fetch answer belong to aborted transactions."""
+
+    def __init__(self, answer: FetchedPartition) -> None:
+        self._starts = deque(sorted(answer.aborted, key=lambda item: item.first_offset))
+        self._open: set[int] = set()
+
+    def reach(self, header: BatchHeader) -> None:
+        """Note the transactions that began up to this batch; to be called for every batch, markers too."""
+        while self._starts and self._starts[0].first_offset <= header.last_offset:
+            self._open.add(self._starts.popleft().producer_id)
+
+    def covers(self, header: BatchHeader) -> bool:
+        return header.is_transactional and header.producer_id in self._open
+
+    def end(self, header: BatchHeader, view: memoryview) -> None:
+        """A marker ends its producer's transaction (a control record's key: version i16, type i16; 0 is abort)."""
+        check_crc(view)
+        for record in iter_records(header, view):
+            if record.key is not None and record.key[2:4] == b"\x00\x00":
+                self._open.discard(header.producer_id)
