@@ -120,6 +120,8 @@ class PartitionCopy:
 
     def doubt(self, error: HeliographError) -> None:
         """Something is not as expected: send no more, let answers come in, then settle."""
+        if self.state is State.RELEASED:
+            return  # the cause of that stands
         self.error = error
         self._drop_queue()
         if self.state is State.COPYING:

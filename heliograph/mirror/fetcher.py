@@ -13,14 +13,12 @@ from collections.abc import Callable
 from uuid import UUID
 
 from heliograph.errors import (
-    BrokerRefused,
     CorruptBatch,
     DataLost,
     HeliographError,
     LogTruncated,
     NotAuthorized,
     TopicRecreated,
-    Unreachable,
 )
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
@@ -85,6 +83,11 @@ class Fetcher:
         event = self._wakes.get(copy.fetch_node) if copy.fetch_node is not None else None
         if event is not None:
             event.set()
+
+    def drop(self, copy: PartitionCopy) -> None:
+        """The copy was given back to the driver: fetch no more for it."""
+        self._unhome(copy)
+        self._homeless.pop(copy, None)
 
     def close(self) -> None:
         self._closed = True
@@ -268,9 +271,12 @@ class Fetcher:
         try:
             start = (await list_offsets(self._cluster, [where], EARLIEST))[where]
             end = (await list_offsets(self._cluster, [where], LATEST))[where]
-        except (Unreachable, BrokerRefused) as failure:
+        except HeliographError as failure:
+            copy.error = failure
             self._home(copy, failure)
             return
+        if copy.state is not State.COPYING:
+            return  # it is settled anew, and fetched again after that
         if start.error_code or end.error_code:
             self._home(copy, error)
             return

@@ -286,6 +286,7 @@ class FlowLane:
 
     def _release(self, copy: PartitionCopy, error: HeliographError) -> None:
         copy.release(error)
+        self._fetcher.drop(copy)
         self._tell(copy, error.code, str(error), final=True)
         self._lane.spawn(self._flush_quietly())
 

@@ -160,7 +160,9 @@ class Sender:
 
     async def _connect(self, leader: _Leader) -> None:
         try:
-            leader.connection = await self._cluster.connection(leader.node, f"produce {self._terms.name}")
+            connection = await self._cluster.connection(leader.node, f"produce {self._terms.name}")
+            produce_version(connection, with_id=False)  # if there is none in common, all copies are told here
+            leader.connection = connection
         except HeliographError as error:
             ready, leader.ready = leader.ready, {}
             for copy in ready:
