@@ -190,7 +190,8 @@ class FakeCluster:
 
     async def wait_for_change(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for may swallow a cancellation before Python 3.12
+                await self._changed.wait()
 
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
         """For tests: until something holds; it is looked at after every request and append."""
