@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any, Self
 from uuid import UUID
@@ -100,25 +101,30 @@ class FakeBroker:
         if self._server is not None:
             self._server.close()
             self._server = None
-        serving = list(self._serving)
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        while self._serving:
+            for task in self._serving:
+                task.cancel()
+            await asyncio.wait(self._serving)
+            await asyncio.sleep(0)  # the transports close
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        task.add_done_callback(partial(self._close, writer))
+
+    def _close(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
+        if task.cancelled() or self._server is None:
+            writer.transport.abort()
+        else:
+            writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, Cut):
-                while True:
-                    size = int.from_bytes(await reader.readexactly(4), "big")
-                    writer.write(await self._cluster.answer(self.node_id, await reader.readexactly(size)))
-                    await writer.drain()
-        finally:
-            writer.close()
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, Cut):
+            while self._server is not None:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                writer.write(await self._cluster.answer(self.node_id, await reader.readexactly(size)))
+                await writer.drain()
 
 
 class FakeCluster:

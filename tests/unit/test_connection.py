@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -46,15 +47,13 @@ async def connected(
     serving: list[asyncio.Task[None]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await peer(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.append(asyncio.ensure_future(serve(reader, writer)))
+        task = asyncio.ensure_future(serve(reader, writer))
+        task.add_done_callback(lambda _: writer.transport.abort() if task.cancelled() else writer.close())
+        serving.append(task)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 20)
     address = BrokerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
@@ -69,6 +68,7 @@ async def connected(
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.sleep(0)
 
 
 def request(correlation_id: int, body: bytes = b"") -> bytes:
