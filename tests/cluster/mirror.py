@@ -195,7 +195,7 @@ class MirrorProcess:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it still runs after {timeout_s:.0f} s\n{self.output}") from None
 
-    def wait_until(self, condition: Callable[[], object], timeout_s: float = 60.0, *, what: str = "it") -> float:
+    def wait_until(self, condition: Callable[[], object], timeout_s: float = 90.0, *, what: str = "it") -> float:
         """As `wait_until`, and fails at once when the mirror ends."""
 
         def alive_and() -> object:
@@ -207,11 +207,11 @@ class MirrorProcess:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.output}") from None
 
-    def wait_for(self, text: str, timeout_s: float = 60.0) -> float:
+    def wait_for(self, text: str, timeout_s: float = 90.0) -> float:
         """Wait until a line of the mirror's output holds the text."""
         return self.wait_until(lambda: text in self.output, timeout_s, what=f'a line with "{text}"')
 
-    def wait_mirrored(self, source: View, target: View, *, timeout_s: float = 60.0) -> None:
+    def wait_mirrored(self, source: View, target: View, *, timeout_s: float = 90.0) -> None:
         """Wait for the copy and compare it, record by record, with what the source holds now."""
         wanted = source.read()
         counts = [len(records) for records in wanted]
