@@ -101,11 +101,10 @@ class FakeBroker:
         if self._server is not None:
             self._server.close()
             self._server = None
-        while self._serving:
+        for _ in range(5):  # connections that are being accepted arrive, transports close
+            await asyncio.sleep(0)
             for task in self._serving:
                 task.cancel()
-            await asyncio.wait(self._serving)
-            await asyncio.sleep(0)  # the transports close
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))

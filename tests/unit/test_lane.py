@@ -16,7 +16,7 @@ import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch, parse_header
 from heliograph.kafka.types import NO_TOPIC_ID
-from heliograph.mirror import formats
+from heliograph.mirror import fetcher, formats
 from heliograph.mirror import lane as lane_module
 from heliograph.mirror.lane import CORRUPT_TRIES, Lane
 from heliograph.mirror.model import Assignment, Entry, EpochTerms, FlowTerms, LedgerRow
@@ -51,6 +51,7 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         for cluster in lane_module._worker._clusters.values():
+            await asyncio.gather(*cluster._opening.values(), return_exceptions=True)
             cluster.close()
         await self.source.__aexit__()
         await self.target.__aexit__()
@@ -175,9 +176,12 @@ class Running:
 
 @pytest.fixture(autouse=True)
 def _own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has connections of its own, and backs off for moments only."""
+    """Each test has connections of its own, and waits for moments only."""
     monkeypatch.setattr(lane_module, "_worker", lane_module._Worker())
     monkeypatch.setattr(lane_module, "MIN_PAUSE_S", 0.005)
+    monkeypatch.setattr(lane_module, "DRAIN_S", 0.2)
+    monkeypatch.setattr(lane_module, "PARENT_CHECK_S", 0.05)
+    monkeypatch.setattr(fetcher, "_MIN_PAUSE_S", 0.005)
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -825,7 +829,7 @@ def test_a_batch_that_stays_corrupt_is_given_back() -> None:
 # -- brokers that misbehave: the lane goes on, and says what keeps it ----------------------
 
 
-async def reported(world: World, *, duration_ms: int = 400) -> LedgerRow:
+async def reported(world: World, *, duration_ms: int = 250) -> LedgerRow:
     """The row of a lane that ran to its deadline."""
     (row,) = await Lane(0, world.assignments(), world.terms(duration_ms=duration_ms)).run()
     return row
