@@ -30,6 +30,9 @@ MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """An answer beyond this is taken for nonsense; a fetch asks for far less."""
 
 POOLED_FROM_BYTES = 64 * 1024
+POOLED_SIZES = tuple(size * 1024 * 1024 for size in (1, 4, 8, 16))
+WAKE_BYTES = 256 * 1024
+"""While a large answer comes in, the kernel wakes us for so many bytes at a time: fewer turns of the loop."""
 IOV_MAX = 1024
 _SIZE = struct.Struct(">i")
 
@@ -40,42 +43,41 @@ class BufferPool:
     A fresh large buffer costs a page fault for every 4 KiB, as much as the copy
     itself. Whether a buffer is free is read from its reference count: every
     slice of an answer keeps its bytearray alive, so nothing has to be given
-    back by hand. `in_use_bytes` is what the lane's memory limit looks at.
+    back by hand. Buffers come in a few sizes, so that they fit each other's
+    answers. `in_use_bytes` is what the lane's memory limit looks at.
     """
 
-    def __init__(self, limit: int = 8) -> None:
+    def __init__(self, limit_bytes: int = 96 * 1024 * 1024) -> None:
         self._buffers: list[bytearray] = []
-        self._limit = limit
+        self._limit_bytes = limit_bytes
 
     def take(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes; a small one is not kept."""
         if size < POOLED_FROM_BYTES:
             return bytearray(size)
-        best = -1
+        capacity = next((pooled for pooled in POOLED_SIZES if pooled >= size), size)
         for index in range(len(self._buffers)):
-            if sys.getrefcount(self._buffers[index]) == _FREE_REFCOUNT:
-                capacity = len(self._buffers[index])
-                if size <= capacity <= max(4 * size, 1 << 20) and (best < 0 or capacity < len(self._buffers[best])):
-                    best = index
-        if best >= 0:
-            return self._buffers[best]
-        if len(self._buffers) >= self._limit:
-            self._drop_one_free()
-        buffer = bytearray(-(-size // (1 << 20)) << 20)
-        if len(self._buffers) < self._limit:
-            self._buffers.append(buffer)
+            if len(self._buffers[index]) == capacity and self._is_free(index):
+                return self._buffers[index]
+        buffer = bytearray(capacity)
+        while self._buffers and sum(map(len, self._buffers)) + capacity > self._limit_bytes:
+            if not self._drop_one_free():
+                return buffer
+        self._buffers.append(buffer)
         return buffer
 
     def in_use_bytes(self) -> int:
-        buffers = self._buffers
-        return sum(
-            len(buffers[index]) for index in range(len(buffers)) if sys.getrefcount(buffers[index]) > _FREE_REFCOUNT
-        )
+        return sum(len(self._buffers[index]) for index in range(len(self._buffers)) if not self._is_free(index))
 
-    def _drop_one_free(self) -> None:
+    def _is_free(self, index: int) -> bool:
+        return sys.getrefcount(self._buffers[index]) == _FREE_REFCOUNT
+
+    def _drop_one_free(self) -> bool:
         for index in range(len(self._buffers)):
-            if sys.getrefcount(self._buffers[index]) == _FREE_REFCOUNT:
+            if self._is_free(index):
                 del self._buffers[index]
-                return
+                return True
+        return False
 
 
 def _free_refcount() -> int:
@@ -118,6 +120,7 @@ class Connection:
         self._target = memoryview(self._head)
         self._filled = 0
         self._body = False
+        self._wake_bytes = 1
         self._loop.add_reader(self._fd, self._on_readable)
 
     @property
@@ -198,6 +201,8 @@ class Connection:
                 self._filled += received
                 if self._filled == self._target.nbytes:
                     self._on_filled()
+                elif self._wake_bytes > 1:
+                    self._set_wake_bytes(self._target.nbytes - self._filled)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -209,6 +214,7 @@ class Connection:
             return
         body, self._target = self._target, memoryview(self._head)
         self._filled, self._body = 0, False
+        self._set_wake_bytes(1)
         self._answered_once = True
         self._on_answer(body)
 
@@ -225,6 +231,14 @@ class Connection:
             return
         self._target = memoryview(self._pool.take(size))[:size]
         self._filled, self._body = 0, True
+        self._set_wake_bytes(size)
+
+    def _set_wake_bytes(self, missing: int) -> None:
+        """Never more than is missing: the kernel would wait for bytes that do not come."""
+        wake_bytes = WAKE_BYTES if missing >= WAKE_BYTES else missing if self._wake_bytes > 1 and missing > 1 else 1
+        if wake_bytes != self._wake_bytes:
+            self._wake_bytes = wake_bytes
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
 
     def _on_answer(self, body: memoryview) -> None:
         correlation_id = _SIZE.unpack_from(body)[0]

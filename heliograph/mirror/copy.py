@@ -36,6 +36,9 @@ MEMORY_DOUBTFUL_MS = 12 * 3600 * 1000
 """The broker forgets our sequences when our newest record is older than its limit (a day): behind one that is
 older than this, or unknown, only one batch is in flight, since the next must not pass if it is refused."""
 
+MOST_FETCH_BYTES = 2 * 1024 * 1024
+LEAST_FETCH_BYTES = 128 * 1024
+BATCHES_PER_FETCH = 1024
 MAX_IN_FLIGHT = 5
 """The broker remembers the last five batches of a producer and no more."""
 
@@ -86,6 +89,8 @@ class PartitionCopy:
         self.target_node: int | None = None
         self.in_flight: deque[Piece] = deque()
         self.queued_bytes = 0
+        self.wanted_bytes = MOST_FETCH_BYTES
+        """How much to fetch at a time; little where batches are small, so that they stay in the processor's cache."""
         self.records = 0
         self.bytes = 0
         self.dirty = False
@@ -150,12 +155,13 @@ class PartitionCopy:
         if end != self.entry.source_end:
             self.entry = self.entry.moved(source_end=end)
             self.dirty = True
-        queue, size = self._queue, 0
+        queue, size, count = self._queue, 0, 0
         header = None
         for batch in visible_batches(
             answer, self.fetch_offset, read_committed=self._read_committed, where=self.assignment.name
         ):
             header, view = batch
+            count += 1
             if header[12] or queue or self._parts:
                 queue.append(batch)
                 size += len(view)
@@ -164,6 +170,7 @@ class PartitionCopy:
         if header is not None:
             self.fetch_offset = header.next_offset
             self.queued_bytes += size
+            self.wanted_bytes = max(LEAST_FETCH_BYTES, size // count * BATCHES_PER_FETCH)
 
     def _pass_over(self, next_offset: int) -> None:
         """Source offsets up to `next_offset` hold nothing to copy."""

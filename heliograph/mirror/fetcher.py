@@ -25,11 +25,9 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
 from heliograph.kafka.log import fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
-from heliograph.mirror.copy import PartitionCopy, Spawn, State
+from heliograph.mirror.copy import MOST_FETCH_BYTES, PartitionCopy, Spawn, State
 from heliograph.mirror.model import FlowTerms
 
-QUEUE_ROOM_BYTES = 1024 * 1024
-"""A copy with less than this in its queue is fetched again."""
 MEMORY_BYTES = 64 * 1024 * 1024
 """Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
 LEAST_ANSWER_BYTES = 1024 * 1024
@@ -164,7 +162,7 @@ class Fetcher:
             wake = self._wakes[node]
             wake.clear()
             copying = [copy for copy in self._copies[node] if copy.state is State.COPYING]
-            wanted = [copy for copy in copying if copy.queued_bytes < QUEUE_ROOM_BYTES]
+            wanted = [copy for copy in copying if copy.queued_bytes < min(copy.wanted_bytes, MOST_FETCH_BYTES) // 2]
             if not wanted:
                 await wake.wait()
                 continue
@@ -190,9 +188,8 @@ class Fetcher:
         for copy in wanted[first:] + wanted[:first]:
             assignment = copy.assignment
             key: str | UUID = copy.source_id if by_id else assignment.topic
-            topics.setdefault(key, []).append(
-                k01_fetch.FetchPartition(assignment.partition, copy.fetch_offset, self._terms.partition_bytes)
-            )
+            limit = min(copy.wanted_bytes, self._terms.partition_bytes)
+            topics.setdefault(key, []).append(k01_fetch.FetchPartition(assignment.partition, copy.fetch_offset, limit))
             by_key[key, assignment.partition] = copy, copy.fetch_offset
         correlation_id = connection.next_correlation_id()
         wait_ms = max(0, min(BLOCKED_WAIT_MS if blocked else self._terms.fetch_max_wait_ms, self._time_left_ms()))

@@ -51,6 +51,8 @@ _Raw: TypeAlias = tuple[int, int, Buffer]
 # Varints of -_TABLE to _TABLE - 1 by plain indexing: negative numbers count from the end of the list.
 _TABLE = 1 << 15
 _VARINTS = [encode_varint(n) for n in range(_TABLE)] + [encode_varint(n) for n in range(-_TABLE, 0)]
+# Length and the attributes byte behind it, which is always 0.
+_HEADS = [varint + b"\x00" for varint in _VARINTS[:_TABLE]]
 
 _CRC_START = 21
 _MIN_RECORD_BATCH = HEADER_SIZE - 12 + 7  # the length field of a batch with the smallest record
@@ -107,12 +109,12 @@ def reencode(
     the last batch and nothing is sent.
     """
     chunks: list[Chunk] = []
-    for source_codec, group in groupby(batches, key=_codec_of):
-        members = list(group)
+    for source_codec, members in _by_codec(batches):
         raws = _collect(members, position, max_decompressed_bytes, where)
         if raws:
             target_codec = source_codec if codec is None else codec
-            expansion = _expansion(members, raws) if source_codec == target_codec else 1.0
+            known = source_codec == target_codec != Codec.NONE
+            expansion = _expansion(members, raws) if known else 1.0
             chunks += _pack(raws, codec=target_codec, max_bytes=max_bytes, expansion=expansion)
     if chunks:
         chunks[-1] = chunks[-1]._replace(source_end=batches[-1][0].next_offset)
@@ -123,8 +125,12 @@ merge = reencode
 """Merging small batches is the same work: many batches in, few chunks out."""
 
 
-def _codec_of(batch: Batch) -> int:
-    return batch[0][5] & CODEC_MASK
+def _by_codec(batches: Sequence[Batch]) -> list[tuple[int, Sequence[Batch]]]:
+    """Neighbours of the same codec together; usually all of them."""
+    codecs = {header[5] & CODEC_MASK for header, _ in batches}
+    if len(codecs) == 1:
+        return [(codecs.pop(), batches)]
+    return [(codec, list(group)) for codec, group in groupby(batches, key=lambda batch: batch[0].codec)]
 
 
 def _collect(batches: Iterable[Batch], position: int, max_decompressed_bytes: int, where: str) -> list[_Raw]:
@@ -208,7 +214,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
 
 
 def _expansion(batches: Iterable[Batch], raws: Sequence[_Raw]) -> float:
-    """How many bytes of records a byte of the source's batches holds: 1 and a little if not compressed."""
+    """How many bytes of records a byte of the source's compressed batches holds."""
     return max(1.0, sum(len(raw[2]) for raw in raws) / sum(len(view) for _, view in batches))
 
 
@@ -256,11 +262,11 @@ def _build(raws: Sequence[_Raw], start: int, limit: int) -> _Body:
         delta = index - start
         order = _VARINTS[delta] if delta < _TABLE else encode_varint(delta)
         length = 1 + len(stamp) + len(order) + len(rest)
-        head = _VARINTS[length] if length < _TABLE else encode_varint(length)
-        grown = size + length + len(head)
+        head = _HEADS[length] if length < _TABLE else encode_varint(length) + b"\x00"
+        grown = size + length + len(head) - 1
         if grown > limit and slices:
             return _Body(slices, size, index, max_timestamp)
-        slices += (head, b"\x00", stamp, order, rest)
+        slices += (head, stamp, order, rest)
         size = grown
         if timestamp > max_timestamp:  # noqa: PLR1730 - max() takes four times as long
             max_timestamp = timestamp
