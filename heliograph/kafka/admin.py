@@ -203,6 +203,8 @@ async def group_members(cluster: Cluster, group_id: str) -> tuple[str, ...]:
         if not code:
             await cluster.refresh([])
             response = await cluster.call(messages.DescribeGroupsRequest(groups=[group_id]), node_id=found.node_id)
+            if len(response.groups) != 1:
+                raise ProtocolError("an answer to DescribeGroups lacks the group", where=f'"{cluster.alias}"')
             group = response.groups[0]
             code = group.error_code
             if code in (0, _GROUP_ID_NOT_FOUND):

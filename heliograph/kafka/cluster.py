@@ -81,6 +81,8 @@ class Cluster:
         self._opening: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
 
     def close(self) -> None:
+        for opening in self._opening.values():
+            opening.cancel()
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

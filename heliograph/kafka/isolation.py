@@ -20,7 +20,7 @@ def visible_batches(
 
     Never copied: control batches, and with read_committed what belongs to aborted transactions.
     """
-    aborted = _Aborted(answer) if read_committed and answer.aborted else None
+    aborted = _Aborted(answer, where) if read_committed and answer.aborted else None
     for batch in iter_batches(answer.records, where=where):
         header = batch[0]
         special = header[5] & CONTROL or aborted  # by index: hot where batches hold one record
@@ -43,7 +43,8 @@ def _judged(header: BatchHeader, view: memoryview, aborted: _Aborted | None) -> 
 class _Aborted:
     """Which batches of a fetch answer belong to aborted transactions."""
 
-    def __init__(self, answer: FetchedPartition) -> None:
+    def __init__(self, answer: FetchedPartition, where: str) -> None:
+        self._where = where
         self._starts = deque(sorted(answer.aborted, key=lambda item: item.first_offset))
         self._open: set[int] = set()
 
@@ -57,7 +58,7 @@ class _Aborted:
 
     def end(self, header: BatchHeader, view: memoryview) -> None:
         """A marker ends its producer's transaction (a control record's key: version i16, type i16; 0 is abort)."""
-        check_crc(view)
-        for record in iter_records(header, view):
+        check_crc(view, where=self._where)
+        for record in iter_records(header, view, where=self._where):
             if record.key is not None and record.key[2:4] == b"\x00\x00":
                 self._open.discard(header.producer_id)

@@ -146,6 +146,7 @@ async def read_batches(
             visible = answer.last_stable_offset if read_committed else answer.high_watermark
             if visible <= offset or not answer.records:
                 return
+            raise ProtocolError(f"a fetch at offset {offset} brings other records", where=f'"{cluster.alias}"')
 
 
 async def read_records(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> AsyncIterator[Record]:

@@ -123,7 +123,7 @@ class Driver:
             pause = min(pause * 1.5, 10.0)
         self._ready.append(flow)
         topics = len({topic for topic, _ in flow.entries})
-        self._report(f"{flow.name}: {topics} topics, {len(flow.entries)} partitions")
+        self._report(f"{flow.name}: {_counted(topics, 'topic')}, {_counted(len(flow.entries), 'partition')}")
         self._replan.set()
         self._spawn(self._discover_loop(flow))
         self._spawn(self._listen(flow))
@@ -273,7 +273,11 @@ class Driver:
         progress.line(time.monotonic())
         while True:
             await asyncio.sleep(PROGRESS_S)
-            self._report(f"{flow.name}: {progress.line(time.monotonic())}")
+            line = progress.line(time.monotonic())
+            if self._epoch_id:
+                self._report(f"{flow.name}: {line}")
+            else:
+                self._report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
 
     async def _first_of(self, job: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
         """Wait until either is done; the other wish is dropped, the job goes on."""
@@ -299,6 +303,10 @@ class Driver:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
             self.stop()
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(slots=True)

@@ -55,6 +55,7 @@ MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
 FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, TopicRecreated)
 """What settling cannot mend: where to go on is a question of policy."""
+_OFFSET_OUT_OF_RANGE = 1
 _UNKNOWN_PRODUCER_ID = 59
 CORRUPT_TRIES = 3
 """A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""
@@ -467,7 +468,9 @@ class FlowLane:
                     channel="listen",
                     max_wait_ms=min(LISTEN_WAIT_MS, max(1, self._lane.time_left_ms())),
                 )
-            except HeliographError:
+            except HeliographError as error:
+                if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
+                    offset = 0  # the topic was made anew
                 await asyncio.sleep(MIN_PAUSE_S)
                 continue
             for key, value, following in formats.iter_ledger(answer.records, offset):
@@ -524,7 +527,7 @@ class _SourceLog:
                 self._cluster, assignment.topic, assignment.partition, offset, read_committed=self._read_committed
             )
         except HeliographError as error:
-            if error.details.get("error_code") == 1:
+            if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
                 raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
             raise
 
