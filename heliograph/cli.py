@@ -6,6 +6,7 @@ The only place that prints results and exits. Exit codes: 0 done; 1 failed, or n
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -51,13 +52,23 @@ Folder = Annotated[Path, typer.Option("--folder", help="The lab's folder: data, 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code where the command line's library does not exit by itself."""
     try:
-        app(arguments)
+        app(spread_clusters(sys.argv[1:] if arguments is None else arguments))
     except HeliographError as error:
         typer.echo(str(error), err=True)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return 0
+
+
+def spread_clusters(arguments: list[str]) -> list[str]:
+    """MM2's `FILE --clusters A B` as the option repeated, which is what the library understands."""
+    if "--clusters" not in arguments[2:]:
+        return arguments
+    at = arguments.index("--clusters", 2) + 1
+    end = next((i for i in range(at, len(arguments)) if arguments[i].startswith("-")), len(arguments))
+    repeated = [word for alias in arguments[at:end] for word in ("--clusters", alias)]
+    return [*arguments[: at - 1], *repeated, *arguments[end:]]
 
 
 def _print_version(wanted: bool) -> None:
@@ -85,7 +96,8 @@ def _options(
 def run(
     config: Annotated[Path, typer.Argument(help="MirrorMaker 2 properties.", exists=True, dir_okay=False)],
     clusters: Annotated[
-        list[str] | None, typer.Option("--clusters", metavar="ALIAS", help="Only flows that end here; may be repeated.")
+        list[str] | None,
+        typer.Option("--clusters", metavar="ALIAS", help="Only flows that end in these."),
     ] = None,
     master: Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default: local.")] = None,
     conf: Annotated[

@@ -83,7 +83,10 @@ class Node:
 
 
 def new_cluster_id() -> str:
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """A random id; never one that begins with a dash, which Kafka's tools would take for an option."""
+    while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return text
 
 
 def count_ports(spec: ClusterSpec) -> int:

@@ -56,17 +56,16 @@ class Driver:
     def __init__(
         self,
         settings: Settings,
-        make_epochs: Callable[[int], Epochs],
+        epochs: Epochs,
         *,
         report: Callable[[str], None],
     ) -> None:
         self._settings = settings
-        self._make_epochs = make_epochs
+        self._epochs = epochs
         self._report = report
         self._flows = [
             FlowDriver(flow, settings.clusters[flow.source], settings.clusters[flow.target])
-            for flow in settings.flows
-            if flow.enabled
+            for flow in settings.enabled_flows
         ]
         self._ready: list[FlowDriver] = []
         self._owner = uuid4().hex
@@ -131,12 +130,11 @@ class Driver:
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
-        epochs = self._make_epochs(sum(flow.flow.tasks_max for flow in self._flows))
-        starting = asyncio.get_running_loop().run_in_executor(self._thread, epochs.start)
+        starting = asyncio.get_running_loop().run_in_executor(self._thread, self._epochs.start)
         await self._first_of(starting, self._stopping.wait())
         if not self._stopping.is_set():
             starting.result()
-            await self._run_epochs(epochs)
+            await self._run_epochs()
 
     async def _wait_for_replan(self) -> bool:
         """Wait for something to do; False when it is time to stop."""
@@ -146,12 +144,12 @@ class Driver:
 
     # -- epochs --------------------------------------------------------------------------
 
-    async def _run_epochs(self, epochs: Epochs) -> None:
+    async def _run_epochs(self) -> None:
         pause = 0.0
         while not self._stopping.is_set():
             flows = list(self._ready)
             self._replan.clear()
-            plan = self._plan(flows, epochs.slots)
+            plan = self._plan(flows)
             if not plan.lanes:
                 if not await self._wait_for_replan():
                     return
@@ -163,7 +161,7 @@ class Driver:
                 flows=tuple(flow.terms() for flow in flows if flow.entries),
             )
             try:
-                rows = await self._run_epoch(epochs, plan, terms, flows)
+                rows = await self._run_epoch(plan, terms, flows)
             except HeliographError as error:
                 pause = min(max(0.5, pause * 2), 10.0)
                 log.warning("%s; the next epoch follows in %.1f s", error, pause)
@@ -175,22 +173,22 @@ class Driver:
                 return
             await self._take_rows(flows, rows)
 
-    def _plan(self, flows: Sequence[FlowDriver], slots: int) -> EpochPlan:
+    def _plan(self, flows: Sequence[FlowDriver]) -> EpochPlan:
         self._epoch_id += 1
         return plan_epoch(
             self._epoch_id,
             [assignment for flow in flows for assignment in flow.assignments()],
             rates=self._rates,
             tasks_max={flow.name: flow.flow.tasks_max for flow in flows},
-            slots=max(1, slots),
+            slots=max(1, self._epochs.slots),
         )
 
     async def _run_epoch(
-        self, epochs: Epochs, plan: EpochPlan, terms: EpochTerms, flows: Sequence[FlowDriver]
+        self, plan: EpochPlan, terms: EpochTerms, flows: Sequence[FlowDriver]
     ) -> list[LedgerRow] | None:
         """Run one epoch, cut short when a new plan is due; None if it did not end in time after a stop."""
         began = time.monotonic()
-        job = asyncio.get_running_loop().run_in_executor(self._thread, epochs.run, plan, terms)
+        job = asyncio.get_running_loop().run_in_executor(self._thread, self._epochs.run, plan, terms)
         await self._first_of(job, self._replan_due(began))
         if not job.done():
             give_up = STOP_S if self._stopping.is_set() else None
@@ -199,7 +197,7 @@ class Driver:
             orders.cancel()
             if not done:
                 log.warning("the lanes did not end in time; what they copied last is settled at the next start")
-                epochs.cancel()
+                self._epochs.cancel()
                 return None
         return job.result()
 

@@ -7,6 +7,7 @@ DataFrame with a ledger row for each assignment.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -64,6 +66,7 @@ class SparkEpochs:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         self._log = self.log_path.open("ab")
+        tempfile.tempdir = str(self._folder)  # PySpark's own temporary files go with ours, whenever that is
         conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
         try:
             gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
@@ -114,8 +117,13 @@ class SparkEpochs:
     def abandon(self) -> None:
         """Leave Spark to end by itself: its JVM does when this process is gone, and cleans up behind it.
 
-        A regular stop takes a second longer than a user who pressed Ctrl-C wants to wait.
+        A regular stop takes a second longer than a user who pressed Ctrl-C wants to wait. A JVM
+        that is still starting would miss its files and hang, so that one is killed.
         """
+        if self._session is None:
+            for child in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
         if not self._log_wanted:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -104,8 +104,8 @@ class FlowDriver:
         members = await group_members(self.target, self.flow.group_id)
         if members:
             raise ConfigError(
-                f'the group "{self.flow.group_id}" has {len(members)} live members on "{self.flow.target}": '
-                f"MirrorMaker 2 is running there ({members[0]})",
+                f'the group "{self.flow.group_id}" is alive on "{self.flow.target}": '
+                f"MirrorMaker 2 is running there ({', '.join(members[:3])})",
                 where=self.name,
                 remedy="stop it first, or give this flow another group.id",
             )

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +18,7 @@ from heliograph.java import find_java
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs
 
-EXIT_AFTER_S = 1.9
+EXIT_AFTER_S = 1.8
 """A second line of defence: from the stop signal on, the process ends within two seconds whatever hangs."""
 
 log = logging.getLogger("heliograph")
@@ -33,17 +33,12 @@ def run_mirror(
     _start_log()
     _say_notes(settings)
     spark_conf = {**settings.spark, **(conf or {})}
-    epochs: list[SparkEpochs] = []
-
-    def make_epochs(slots: int) -> SparkEpochs:
-        epochs.append(SparkEpochs(master=master or spark_conf.get("spark.master"), slots=slots, conf=spark_conf))
-        return epochs[0]
-
+    slots = sum(flow.tasks_max for flow in settings.enabled_flows)
+    epochs = SparkEpochs(master=master or spark_conf.get("spark.master"), slots=slots, conf=spark_conf)
     try:
-        asyncio.run(_run(settings, make_epochs))
+        asyncio.run(_run(settings, epochs))
     finally:
-        for item in epochs:
-            item.abandon()
+        epochs.abandon()
 
 
 def leave(code: int) -> NoReturn:
@@ -53,13 +48,13 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-async def _run(settings: Settings, make_epochs: Callable[[int], SparkEpochs]) -> None:
-    driver = Driver(settings, make_epochs, report=_report)
+async def _run(settings: Settings, epochs: SparkEpochs) -> None:
+    driver = Driver(settings, epochs, report=_report)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         log.info("stopping")
-        timer = threading.Timer(EXIT_AFTER_S, os._exit, args=(0,))
+        timer = threading.Timer(EXIT_AFTER_S, _give_up, args=(epochs,))
         timer.daemon = True
         timer.start()
         driver.stop()
@@ -67,6 +62,11 @@ async def _run(settings: Settings, make_epochs: Callable[[int], SparkEpochs]) ->
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     await driver.run()
+
+
+def _give_up(epochs: SparkEpochs) -> NoReturn:
+    epochs.abandon()
+    leave(0)
 
 
 def _start_log() -> None:

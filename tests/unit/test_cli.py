@@ -55,3 +55,16 @@ def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert run("lab", "status") == 130
     captured = capsys.readouterr()
     assert captured.out + captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["run", "f", "--clusters", "a", "b"], ["run", "f", "--clusters", "a", "--clusters", "b"]),
+        (["run", "f", "--clusters", "a", "b", "-x"], ["run", "f", "--clusters", "a", "--clusters", "b", "-x"]),
+        (["run", "--clusters", "a", "f"], ["run", "--clusters", "a", "f"]),
+        (["run", "f"], ["run", "f"]),
+    ],
+)
+def test_clusters_takes_a_list_as_mm2_does(given: list[str], meant: list[str]) -> None:
+    assert cli.spread_clusters(given) == meant
