@@ -60,7 +60,6 @@ WORKS = (
         records=700_000,
         value_bytes=1024,
         partitions=1000,
-        batch_bytes=64 * KIB,
         min_wall=1,
         min_cpu=None,
     ),

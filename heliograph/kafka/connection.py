@@ -30,7 +30,7 @@ MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """An answer beyond this is taken for nonsense; a fetch asks for far less."""
 
 POOLED_FROM_BYTES = 64 * 1024
-POOLED_SIZES = tuple(size * 1024 * 1024 for size in (1, 4, 8, 16))
+POOLED_SIZES = tuple(size * 1024 * 1024 for size in (1, 2, 4, 9))
 WAKE_BYTES = 256 * 1024
 """While a large answer comes in, the kernel wakes us for so many bytes at a time: fewer turns of the loop."""
 IOV_MAX = 1024
@@ -47,7 +47,7 @@ class BufferPool:
     answers. `in_use_bytes` is what the lane's memory limit looks at.
     """
 
-    def __init__(self, limit_bytes: int = 96 * 1024 * 1024) -> None:
+    def __init__(self, limit_bytes: int = 64 * 1024 * 1024) -> None:
         self._buffers: list[bytearray] = []
         self._limit_bytes = limit_bytes
 

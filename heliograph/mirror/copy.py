@@ -25,6 +25,7 @@ from heliograph.errors import HeliographError
 from heliograph.kafka.batch import BatchHeader, rewrite_header
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.kafka.isolation import visible_batches
+from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk
@@ -80,6 +81,8 @@ class PartitionCopy:
         self.entry: Entry = assignment.entry
         self.source_id = UUID(assignment.entry.source_topic_id)
         self.target_id = UUID(assignment.entry.target_topic_id)
+        self.has_source_id = self.source_id != NO_TOPIC_ID
+        self.has_target_id = self.target_id != NO_TOPIC_ID
         self.state = State.SETTLING
         self.error: HeliographError | None = None
         """What keeps it from being copied now; gone with the next good fetch."""
@@ -91,6 +94,8 @@ class PartitionCopy:
         self.queued_bytes = 0
         self.wanted_bytes = MOST_FETCH_BYTES
         """How much to fetch at a time; little where batches are small, so that they stay in the processor's cache."""
+        self.room_bytes = MOST_FETCH_BYTES // 2
+        """With less than this in its queue it is fetched again."""
         self.records = 0
         self.bytes = 0
         self.dirty = False
@@ -170,7 +175,8 @@ class PartitionCopy:
         if header is not None:
             self.fetch_offset = header.next_offset
             self.queued_bytes += size
-            self.wanted_bytes = max(LEAST_FETCH_BYTES, size // count * BATCHES_PER_FETCH)
+            self.wanted_bytes = min(max(LEAST_FETCH_BYTES, size // count * BATCHES_PER_FETCH), MOST_FETCH_BYTES)
+            self.room_bytes = self.wanted_bytes // 2
 
     def _pass_over(self, next_offset: int) -> None:
         """Source offsets up to `next_offset` hold nothing to copy."""

@@ -25,12 +25,17 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
 from heliograph.kafka.log import fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
-from heliograph.mirror.copy import MOST_FETCH_BYTES, PartitionCopy, Spawn, State
+from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.model import FlowTerms
 
-MEMORY_BYTES = 64 * 1024 * 1024
+MEMORY_BYTES = 48 * 1024 * 1024
 """Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
+MEMORY_PAUSE_S = 0.005
 LEAST_ANSWER_BYTES = 1024 * 1024
+FEW_PARTITIONS = 32
+ALL_EVERY_S = 0.25
+"""An answer holds what a few partitions have waiting: while many are behind, only some are asked for at a time,
+and all, the quiet ones too, a few times a second. Naming 1,000 partitions costs as much as copying 5 MB."""
 BLOCKED_WAIT_MS = 10
 """Long-poll no longer than this while some copy waits for room: it must get its turn."""
 
@@ -158,19 +163,25 @@ class Fetcher:
     # -- fetching ------------------------------------------------------------------------
 
     async def _fetch_loop(self, node: int) -> None:
+        all_at = 0.0
         while not self._closed:
             wake = self._wakes[node]
             wake.clear()
-            copying = [copy for copy in self._copies[node] if copy.state is State.COPYING]
-            wanted = [copy for copy in copying if copy.queued_bytes < min(copy.wanted_bytes, MOST_FETCH_BYTES) // 2]
+            if self._cluster.pool.in_use_bytes() >= MEMORY_BYTES:
+                await asyncio.sleep(MEMORY_PAUSE_S)
+                continue
+            copies = self._copies[node]
+            wanted = [copy for copy in copies if copy.queued_bytes < copy.room_bytes and copy.state is State.COPYING]
             if not wanted:
                 await wake.wait()
                 continue
-            if self._cluster.pool.in_use_bytes() >= MEMORY_BYTES:
-                await asyncio.sleep(0.002)
-                continue
+            now = asyncio.get_running_loop().time()
+            if now - all_at < ALL_EVERY_S:
+                wanted = _a_few_behind(wanted)
+            if len(wanted) > FEW_PARTITIONS:
+                all_at = now
             try:
-                await self._fetch(node, wanted, blocked=len(wanted) < len(copying))
+                await self._fetch(node, wanted, blocked=len(wanted) < len(copies))
             except HeliographError as error:
                 for copy in list(self._copies[node]):
                     copy.error = error
@@ -179,7 +190,7 @@ class Fetcher:
 
     async def _fetch(self, node: int, wanted: list[PartitionCopy], *, blocked: bool) -> None:
         connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
-        with_id = all(copy.source_id != NO_TOPIC_ID for copy in wanted)
+        with_id = all(copy.has_source_id for copy in wanted)
         version = fetch_version(connection, with_id=with_id)
         by_id = k01_fetch.uses_topic_ids(version)
         topics: dict[str | UUID, list[k01_fetch.FetchPartition]] = {}
@@ -302,3 +313,9 @@ class Fetcher:
             self._home(copy, error)
             return
         self._on_trouble(copy, lost)
+
+
+def _a_few_behind(wanted: list[PartitionCopy]) -> list[PartitionCopy]:
+    """Some of the copies that have records waiting on the source, if those are many; else all."""
+    behind = [copy for copy in wanted if copy.fetch_offset < copy.entry.source_end]
+    return random.sample(behind, FEW_PARTITIONS) if len(behind) > FEW_PARTITIONS else wanted

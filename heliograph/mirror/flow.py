@@ -25,7 +25,7 @@ from heliograph.mirror.targets import TargetTopics
 log = logging.getLogger("heliograph")
 
 MAX_COUNT = 32767
-FETCH_MAX_BYTES = 16 * 1024 * 1024
+FETCH_MAX_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 """Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
 LEADER_PAUSE_S = 0.5

@@ -57,6 +57,7 @@ FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, TopicRecreated)
 """What settling cannot mend: where to go on is a question of policy."""
 _OFFSET_OUT_OF_RANGE = 1
 _UNKNOWN_PRODUCER_ID = 59
+COLLECT_EVERY = 8
 CORRUPT_TRIES = 3
 """A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""
 
@@ -65,16 +66,14 @@ def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -
     """Copy until the epoch ends; a row for every assignment.
 
     *Runs* in a task. *Called* once a lane and epoch. *Pickles* nothing but its arguments.
-    Garbage in cycles is collected between epochs: a collector that walks over thousands of
-    queued batches again and again cost a fifth of the CPU where batches hold one record.
+    Garbage in cycles is collected now and then between epochs: a collector that walks over
+    thousands of queued batches again and again cost a fifth of the CPU where batches hold one record.
     """
     loop = _worker.loop()
-    gc.collect()
     gc.disable()
-    try:
-        return loop.run_until_complete(Lane(lane, assignments, terms).run())
-    finally:
-        gc.enable()
+    if terms.epoch_id % COLLECT_EVERY == 0:
+        gc.collect()
+    return loop.run_until_complete(Lane(lane, assignments, terms).run())
 
 
 class _Worker:
@@ -90,7 +89,7 @@ class _Worker:
         if self._loop is None or self._pid != os.getpid():
             self.__init__()  # type: ignore[misc]  # a forked child has its parent's sockets: start afresh
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-            gc.freeze()  # what was imported stays; the collection before each epoch need not look at it
+            gc.freeze()  # what was imported stays; collections need not look at it
         return self._loop
 
     def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str) -> Cluster:

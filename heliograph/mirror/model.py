@@ -7,7 +7,7 @@ comes back from the lane when its epoch ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.kafka.types import BrokerAddress
@@ -45,7 +45,11 @@ class Entry:
     """When the entry was written, by the writer's clock."""
 
     def moved(self, **changes: Any) -> Entry:
-        return replace(self, **changes)
+        """As `dataclasses.replace`, which takes four times as long: this happens twice for every batch."""
+        entry = object.__new__(Entry)
+        for name in Entry.__slots__:
+            object.__setattr__(entry, name, changes[name] if name in changes else getattr(self, name))
+        return entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,7 @@ class FlowTerms:
     client_rack: str = ""
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 16 * 1024 * 1024
+    fetch_max_bytes: int = 8 * 1024 * 1024
     """Most bytes of one answer; all flows of a lane share its memory."""
     partition_bytes: int = 2 * 1024 * 1024
     """Most bytes of one partition in an answer."""

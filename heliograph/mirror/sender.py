@@ -29,7 +29,6 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import produce_version
-from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
 from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
@@ -196,7 +195,7 @@ class Sender:
         return pieces
 
     def _send(self, leader: _Leader, connection: Connection, pieces: list[tuple[PartitionCopy, Piece]]) -> None:
-        with_id = all(copy.target_id != NO_TOPIC_ID for copy, _ in pieces)
+        with_id = all(copy.has_target_id for copy, _ in pieces)
         version = produce_version(connection, with_id=with_id)
         by_id = k00_produce.uses_topic_ids(version)
         topics: dict[str | UUID, list[k00_produce.ProducePartition]] = {}
