@@ -31,6 +31,9 @@ from heliograph.mirror.model import FlowTerms
 MEMORY_BYTES = 48 * 1024 * 1024
 """Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
 MEMORY_PAUSE_S = 0.005
+TRICKLE_BYTES = 32 * 1024
+TRICKLE_PAUSE_S = 0.004
+"""After a small answer the next fetch waits a little: a trickle of single records would cost a round trip each."""
 LEAST_ANSWER_BYTES = 1024 * 1024
 FEW_PARTITIONS = 32
 ALL_EVERY_S = 0.25
@@ -181,14 +184,17 @@ class Fetcher:
             if len(wanted) > FEW_PARTITIONS:
                 all_at = now
             try:
-                await self._fetch(node, wanted, blocked=len(wanted) < len(copies))
+                size = await self._fetch(node, wanted, blocked=len(wanted) < len(copies))
             except HeliographError as error:
                 for copy in list(self._copies[node]):
                     copy.error = error
                     self._home(copy, error)
                 return
+            if size < TRICKLE_BYTES:
+                await asyncio.sleep(TRICKLE_PAUSE_S)
 
-    async def _fetch(self, node: int, wanted: list[PartitionCopy], *, blocked: bool) -> None:
+    async def _fetch(self, node: int, wanted: list[PartitionCopy], *, blocked: bool) -> int:
+        """One fetch for these copies; the size of its answer."""
         connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
         with_id = all(copy.has_source_id for copy in wanted)
         version = fetch_version(connection, with_id=with_id)
@@ -234,6 +240,7 @@ class Fetcher:
                     and asked.state is State.COPYING
                 ):
                     self._take(asked, answer)
+        return body.nbytes
 
     def _take(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
         if answer.error_code:
