@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,15 +33,18 @@ def total(view: View) -> int:
     return sum(view.counts() or [])
 
 
-@pytest.mark.timeout(600)
-def test_five_kills_under_load_lose_and_repeat_nothing(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
-    """Fresh records, one-record batches and records two days old; the target's broker forgets our id on the way."""
+def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moments: Sequence[float]) -> None:
+    """Kill the mirror's whole process tree so many seconds after each time it got going, then compare everything.
+
+    Fresh records, one-record batches, compressed ones and records two days old; half way the target's broker is
+    restarted, and forgets the producer of old records.
+    """
     prefix = unique("kill")
-    fresh, single, lz4, old = (f"{prefix}-{kind}" for kind in ("fresh", "single", "lz4", "old"))
-    for topic in (fresh, single, lz4, old):
-        create_topic(primary, topic, PARTITIONS)
+    topics = [create_topic(primary, f"{prefix}-{kind}", PARTITIONS) for kind in ("fresh", "single", "lz4", "old")]
+    fresh, single, lz4, old = topics
+    views = [View(backup, f"primary.{topic}") for topic in topics]
     clusters = {"primary": primary, "backup": backup}
-    mirror = MirrorProcess(tmp_path, clusters, {"primary->backup.topics": f"{prefix}-.*", "tasks.max": "2"})
+    mirror = MirrorProcess(folder, clusters, {"primary->backup.topics": f"{prefix}-.*", "tasks.max": "2"})
     rate = {"partitions": PARTITIONS, "per_second": 1500}
     with (
         Load(primary, [fresh], **rate) as load,
@@ -46,29 +52,45 @@ def test_five_kills_under_load_lose_and_repeat_nothing(primary: Cluster, backup:
         Load(primary, [lz4], **rate, compression_type="lz4"),
         Load(primary, [old], **rate, age_ms=TWO_DAYS_MS),
     ):
-        for kill in range(5):
-            views = [View(backup, f"primary.{topic}") for topic in (fresh, single, lz4, old)]
+        for kill, moment in enumerate(moments):
             before = [total(view) for view in views]
             with mirror.until_killed():
                 mirror.wait_until(
-                    lambda views=views, before=before: all(
+                    lambda before=before: all(
                         total(view) > count + 500 for view, count in zip(views, before, strict=True)
                     ),
                     SLOW_START_S,
                     what=f"progress before kill {kill + 1}",
                 )
-            if kill == 2:
+                time.sleep(moment)
+            if kill == len(moments) // 2:
                 backup.stop_broker(1)
                 backup.start_broker(1)
         assert load.written > 1000
     with mirror:
-        for topic in (fresh, single, lz4, old):
-            mirror.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"), timeout_s=SLOW_START_S)
-    for topic in (fresh, single, lz4, old):
+        for topic, view in zip(topics, views, strict=True):
+            mirror.wait_mirrored(View(primary, topic), view, timeout_s=SLOW_START_S)
+    for topic in topics:
         for partition in range(PARTITIONS):
             assert_one_count(read_batches(backup, f"primary.{topic}", partition))
     assert "UNPROVEN" not in mirror.output
     assert "Traceback" not in mirror.output
+
+
+@pytest.mark.timeout(600)
+def test_five_kills_under_load_lose_and_repeat_nothing(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+    mirror_through_kills(primary, backup, tmp_path, [0.0] * 5)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kills_at_random_moments_lose_and_repeat_nothing(
+    primary: Cluster, backup: Cluster, tmp_path: Path, seed: int
+) -> None:
+    """Turnovers of epochs, flushes and settlings are hit too."""
+    chance = random.Random(seed)
+    mirror_through_kills(primary, backup, tmp_path, [chance.uniform(0, 6) for _ in range(10)])
 
 
 @pytest.mark.timeout(400)
