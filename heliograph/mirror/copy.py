@@ -29,6 +29,7 @@ from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk
+from heliograph.mirror.singles import merge_singles
 
 Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
 """Starts a task of the lane's, which sees to it that a crash in it is noticed."""
@@ -160,7 +161,10 @@ class PartitionCopy:
         if end != self.entry.source_end:
             self.entry = self.entry.moved(source_end=end)
             self.dirty = True
-        queue, size, count = self._queue, 0, 0
+        queue = self._queue
+        size, count = (0, 0) if queue or (self._read_committed and answer.aborted) else self._take_singles(answer)
+        if size:
+            answer = answer._replace(records=answer.records[size:])
         header = None
         for batch in visible_batches(
             answer, self.fetch_offset, read_committed=self._read_committed, where=self.assignment.name
@@ -170,13 +174,31 @@ class PartitionCopy:
             if header[12] or queue or self._parts:
                 queue.append(batch)
                 size += len(view)
+                self.queued_bytes += len(view)
             else:
                 self._pass_over(header.next_offset)
         if header is not None:
             self.fetch_offset = header.next_offset
-            self.queued_bytes += size
+        if count:
             self.wanted_bytes = min(max(LEAST_FETCH_BYTES, size // count * BATCHES_PER_FETCH), MOST_FETCH_BYTES)
             self.room_bytes = self.wanted_bytes // 2
+
+    def _take_singles(self, answer: FetchedPartition) -> tuple[int, int]:
+        """Merge one-record batches at the head of an answer at once: their bytes and their number."""
+        if self._codec:
+            return 0, 0
+        chunks, size = merge_singles(
+            answer.records,
+            position=self.fetch_offset,
+            max_bytes=self.assignment.max_message_bytes,
+            where=self.assignment.name,
+        )
+        if not chunks:
+            return 0, 0
+        self._parts.extend(chunks)
+        self.queued_bytes += sum(len(chunk.data) for chunk in chunks)
+        self.fetch_offset = chunks[-1].source_end
+        return size, sum(chunk.record_count for chunk in chunks)
 
     def _pass_over(self, next_offset: int) -> None:
         """Source offsets up to `next_offset` hold nothing to copy."""
@@ -208,6 +230,7 @@ class PartitionCopy:
             return None
         plain = self._parts.popleft()
         view = memoryview(plain.data)
+        self.queued_bytes -= len(view)
         rewrite_header(
             view,
             producer_id=self._producer_id,
@@ -251,6 +274,7 @@ class PartitionCopy:
             if not parts:
                 self._pass_over(header.next_offset)
             self._parts.extend(parts)
+            self.queued_bytes += sum(len(part.data) for part in parts)
 
     def acknowledged(self, base_offset: int) -> None:
         """The oldest piece in flight stands on the target at `base_offset`, as expected."""

@@ -24,7 +24,7 @@ from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror.plan import PartitionKey, epoch_duration_ms, plan_epoch
+from heliograph.mirror.plan import PartitionKey, plan_epoch
 from heliograph.mirror.progress import Progress
 
 log = logging.getLogger("heliograph")
@@ -157,7 +157,7 @@ class Driver:
             terms = EpochTerms(
                 owner=self._owner,
                 epoch_id=plan.epoch_id,
-                duration_ms=epoch_duration_ms(plan.epoch_id, self._settings.epoch_ms),
+                duration_ms=self._settings.epoch_ms,
                 flows=tuple(flow.terms() for flow in flows if flow.entries),
             )
             try:

@@ -12,10 +12,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from heliograph.kafka.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_crc, is_express
-from heliograph.mirror.record import Chunk, merge, reencode
-
-MERGED_BYTES = 512 * 1024
-"""Size that merged batches grow to, if the target takes as much."""
+from heliograph.mirror.record import MERGED_BYTES, Chunk, merge, reencode
 
 FEW_RECORDS = 16
 FEW_RECORDS_BYTES = 32 * 1024

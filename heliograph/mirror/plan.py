@@ -14,15 +14,8 @@ from heliograph.mirror.model import Assignment, EpochPlan
 PartitionKey = tuple[str, str, int]
 """(flow, topic, partition)"""
 
-FIRST_EPOCH_MS = 2000
-FIRST_EPOCHS = 2
 IDLE_BYTES_PER_SECOND = 4096.0
 """What a partition weighs even when nothing flows: it is fetched, settled and reported all the same."""
-
-
-def epoch_duration_ms(epoch_id: int, full_ms: int) -> int:
-    """The first epochs are short: what flows where is known after them, and Spark is warm."""
-    return min(full_ms, FIRST_EPOCH_MS) if epoch_id <= FIRST_EPOCHS else full_ms
 
 
 def key_of(assignment: Assignment) -> PartitionKey:

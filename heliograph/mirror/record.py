@@ -48,17 +48,21 @@ Batch: TypeAlias = tuple[BatchHeader, memoryview]
 _Raw: TypeAlias = tuple[int, int, Buffer]
 """Of a record: source offset, timestamp, and its bytes after the offset delta."""
 
-# Varints of -_TABLE to _TABLE - 1 by plain indexing: negative numbers count from the end of the list.
-_TABLE = 1 << 15
-_VARINTS = [encode_varint(n) for n in range(_TABLE)] + [encode_varint(n) for n in range(-_TABLE, 0)]
+# Varints of -TABLE to TABLE - 1 by plain indexing: negative numbers count from the end of the list.
+TABLE = 1 << 15
+VARINTS = [encode_varint(n) for n in range(TABLE)] + [encode_varint(n) for n in range(-TABLE, 0)]
 # Length and the attributes byte behind it, which is always 0.
-_HEADS = [varint + b"\x00" for varint in _VARINTS[:_TABLE]]
+HEADS = [varint + b"\x00" for varint in VARINTS[:TABLE]]
 
 _CRC_START = 21
 _MIN_RECORD_BATCH = HEADER_SIZE - 12 + 7  # the length field of a batch with the smallest record
 _RECORD_START = struct.Struct(">BBBBB")  # a two-byte length, attributes, one-byte timestamp and offset deltas
 _SHORTCUT_START = HEADER_SIZE + _RECORD_START.size
 _NO_SHORTCUT = CODEC_MASK | LOG_APPEND_TIME | CONTROL
+
+
+MERGED_BYTES = 512 * 1024
+"""Size that merged batches grow to, if the target takes as much."""
 
 
 class Chunk(NamedTuple):
@@ -258,11 +262,11 @@ def _build(raws: Sequence[_Raw], start: int, limit: int) -> _Body:
     for index in range(start, len(raws)):
         _, timestamp, rest = raws[index]
         delta = timestamp - base_timestamp
-        stamp = _VARINTS[delta] if -_TABLE <= delta < _TABLE else encode_varint(delta)
+        stamp = VARINTS[delta] if -TABLE <= delta < TABLE else encode_varint(delta)
         delta = index - start
-        order = _VARINTS[delta] if delta < _TABLE else encode_varint(delta)
+        order = VARINTS[delta] if delta < TABLE else encode_varint(delta)
         length = 1 + len(stamp) + len(order) + len(rest)
-        head = _HEADS[length] if length < _TABLE else encode_varint(length) + b"\x00"
+        head = HEADS[length] if length < TABLE else encode_varint(length) + b"\x00"
         grown = size + length + len(head) - 1
         if grown > limit and slices:
             return _Body(slices, size, index, max_timestamp)

@@ -50,11 +50,13 @@ def test_one_job_per_epoch_and_its_tasks_moved_everything(primary: Cluster, back
     epochs, records = _summary(mirror)
     assert records == 1600
     events = events_of(log)
-    jobs = [event for event in events if event["Event"] == "SparkListenerJobStart"]
+    started = [event for event in events if event["Event"] == "SparkListenerJobStart"]
+    jobs = [job for job in started if "warm-up" not in job["Properties"]["spark.job.description"]]
     told = [str(job["Properties"]["spark.job.description"]) for job in jobs]
     assert len(jobs) == epochs > 2
     assert [line.split(":")[0] for line in told] == [f"heliograph epoch {index + 1}" for index in range(epochs)]
-    tasks = [event for event in events if event["Event"] == "SparkListenerTaskEnd"]
+    stages = {stage for job in jobs for stage in job["Stage IDs"]}
+    tasks = [event for event in events if event["Event"] == "SparkListenerTaskEnd" and event["Stage ID"] in stages]
     assert len(tasks) == 2 * epochs
     assert all(task["Task End Reason"]["Reason"] == "Success" for task in tasks)
 
