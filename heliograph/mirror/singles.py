@@ -73,7 +73,5 @@ def merge_singles(records: memoryview, *, position: int, max_bytes: int, where: 
 
 def _chunk(slices: list[bytes | memoryview], first: int, end: int, base_timestamp: int, max_timestamp: int) -> Chunk:
     count = end - first
-    data = seal_batch(
-        slices, codec=0, record_count=count, base_timestamp=base_timestamp, max_timestamp=max_timestamp
-    )
+    data = seal_batch(slices, codec=0, record_count=count, base_timestamp=base_timestamp, max_timestamp=max_timestamp)
     return Chunk(data, count, first, end, max_timestamp, ((first, count),))
