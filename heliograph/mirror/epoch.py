@@ -87,7 +87,7 @@ class SparkEpochs:
 
     def _warm_up(self) -> None:
         """Run epochs without partitions: the first jobs of a JVM are slow, and the turnover after the first
-        real epoch must not be (1.2 s against 0.2 s)."""
+        real epoch must not be (1.2 s without, 0.4 s with them)."""
         terms = EpochTerms(owner="warm-up", epoch_id=0, duration_ms=0, flows=())
         for _ in range(WARM_UP_JOBS):
             self.run(EpochPlan(epoch_id=0, lanes=((),) * self.slots), terms)
