@@ -19,7 +19,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka.types import BrokerAddress
@@ -305,7 +305,7 @@ async def open_connection(
     return Connection(sock, address, where=where, pool=pool, timeout_s=timeout_s)
 
 
-async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[tuple]) -> socket.socket:  # type: ignore[type-arg]
+async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]]) -> socket.socket:
     """Try a name's addresses in turn; the last failure counts."""
     failure: OSError = OSError("no address")
     for family, kind, protocol, _, sockaddr in infos:

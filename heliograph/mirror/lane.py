@@ -87,7 +87,8 @@ class _Worker:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
-            self.__init__()  # type: ignore[misc]  # a forked child has its parent's sockets: start afresh
+            # A forked child has its parent's sockets: start afresh.
+            self._clusters, self._pool = {}, BufferPool()
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
             gc.freeze()  # what was imported stays; collections need not look at it
         return self._loop

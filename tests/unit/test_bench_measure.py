@@ -159,8 +159,8 @@ def test_properties_belong_to_the_run() -> None:
 
 
 def test_paths_are_hidden_longest_first() -> None:
-    places = {"/home/a": "$HOME", "/home/a/work": "$REPOSITORY"}
-    assert hide_paths("/home/a/work/x /home/a/y", places) == "$REPOSITORY/x $HOME/y"
+    places = {"/home/a": "$HOME", "/home/a/project": "$REPOSITORY"}
+    assert hide_paths("/home/a/project/x /home/a/y", places) == "$REPOSITORY/x $HOME/y"
 
 
 def test_scaled_volume_has_a_record_for_each_partition() -> None:
