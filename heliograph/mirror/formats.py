@@ -35,7 +35,7 @@ def encode_position_key(cluster: str, topic: str, partition: int, *, connector: 
 
 def encode_position_value(position: int) -> bytes:
     """A stored offset names the last copied record; the position is the next one."""
-    return _compact({"offset": position - 1})
+    return b'{"offset":%d}' % (position - 1)
 
 
 def parse_position(key: bytes, value: bytes | None) -> tuple[tuple[str, str, str, int], int | None] | None:
@@ -140,7 +140,13 @@ def encode_entry_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    return _compact({"v": VERSION, **{short: getattr(entry, name) for short, name in _ENTRY_FIELDS.items()}})
+    """As JSON, four times as fast as `json`: every partition that moves has one a second. Ids are hexadecimal."""
+    e = entry
+    return (
+        f'{{"v":{VERSION},"st":"{e.source_topic_id}","tt":"{e.target_topic_id}","e":{e.count},"n":{e.n},'
+        f'"b":{e.bytes_copied},"s":{e.source_offset},"t":{e.target_offset},"o":{e.our_end},'
+        f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"ms":{e.time_ms}}}'
+    ).encode()
 
 
 def encode_claim(group_id: str, claim: Claim) -> tuple[bytes, bytes]:
@@ -169,6 +175,11 @@ def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
         _compact(["trouble", group_id, trouble.topic, trouble.partition]),
         _compact({"v": VERSION, "code": trouble.code, "text": trouble.text, "final": trouble.final}),
     )
+
+
+def is_order(key: bytes | None) -> bool:
+    """Whether a ledger record is an order of any group: a lane looks at no others."""
+    return key is not None and key.startswith(b'["order",')
 
 
 def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None, bytes | None, int]]:

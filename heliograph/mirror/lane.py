@@ -201,7 +201,12 @@ class FlowLane:
             spawn=lane.spawn,
         )
         self._sender = Sender(
-            self._target, terms, on_progress=self._fetcher.wake, on_doubt=self._on_doubt, spawn=lane.spawn
+            self._target,
+            terms,
+            on_progress=self._fetcher.wake,
+            on_doubt=self._on_doubt,
+            spawn=lane.spawn,
+            copies=len(self._copies),
         )
         self._unsettled = asyncio.Event()
         self._unsettled.set()
@@ -475,7 +480,7 @@ class FlowLane:
                 continue
             for key, value, following in formats.iter_ledger(answer.records, offset):
                 offset = following
-                record = formats.parse_ledger(self._terms.group_id, key, value)
+                record = formats.parse_ledger(self._terms.group_id, key, value) if formats.is_order(key) else None
                 if (
                     isinstance(record, formats.Order)
                     and record.owner == self._lane.terms.owner

@@ -1,9 +1,11 @@
 """The target side of a flow in a lane: sends pieces, checks every answer.
 
-A request carries one batch for each partition of that leader that has one; up to
-five requests are in flight on a leader's connection. A partition's pieces leave by
-one connection only, in order. An answer is believed only if the batch stands where
-it was expected; anything else puts the copy in doubt.
+Each target broker is reached by one or more *channels*: a broker works through one
+connection's requests in turn, partition by partition, so many partitions share several.
+A request carries one batch for each partition of its channel that has one; up to five
+requests are in flight on a channel. A partition's pieces leave by one channel only, in
+order. An answer is believed only if the batch stands where it was expected; anything
+else puts the copy in doubt.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
 
 MAX_REQUESTS = 5
+CHANNEL_COPIES = 64
+MAX_CHANNELS = 4
+"""To each target broker, one for each so many copies of the lane. The first batches of 1,000 new partitions make the
+broker wait for its disk 1,000 times: on one connection all others wait behind each."""
 REQUEST_BYTES = 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 20_000
 TRANSFER_BYTES_PER_SECOND = 200e6
@@ -50,11 +56,12 @@ _REFUSALS = {
 Answers = dict[tuple[str | UUID, int], k00_produce.ProducedPartition]
 
 
-class _Leader:
-    """One target broker: its connection and the copies that have something for it."""
+class _Channel:
+    """One connection to a target broker, and the copies that have something for it."""
 
-    def __init__(self, node: int) -> None:
+    def __init__(self, node: int, index: int) -> None:
         self.node = node
+        self.index = index
         self.connection: Connection | None = None
         self.connecting = False
         self.ready: dict[PartitionCopy, None] = {}
@@ -74,7 +81,7 @@ class _Leader:
 class _Request(NamedTuple):
     """A produce request on its way."""
 
-    leader: _Leader
+    channel: _Channel
     connection: Connection
     pieces: list[tuple[PartitionCopy, Piece]]
     version: int
@@ -93,18 +100,20 @@ class Sender:
         on_progress: Callable[[PartitionCopy], None],
         on_doubt: Callable[[PartitionCopy], None],
         spawn: Spawn,
+        copies: int,
     ) -> None:
         self._cluster = cluster
         self._terms = terms
         self._on_progress = on_progress
         self._on_doubt = on_doubt
         self._spawn = spawn
-        self._leaders: dict[int, _Leader] = {}
+        self._width = min(1 + copies // CHANNEL_COPIES, MAX_CHANNELS)
+        self._channels: dict[tuple[int, int], _Channel] = {}
         self._open = True
 
     @property
     def in_flight(self) -> int:
-        return sum(leader.in_flight for leader in self._leaders.values())
+        return sum(channel.in_flight for channel in self._channels.values())
 
     def stop(self) -> None:
         """Send nothing more; answers still come in."""
@@ -112,9 +121,9 @@ class Sender:
 
     def abandon(self) -> None:
         """Close the connections that still owe an answer: nothing of this lane may arrive later on."""
-        for leader in self._leaders.values():
-            if leader.in_flight and leader.connection is not None:
-                leader.connection.close()
+        for channel in self._channels.values():
+            if channel.in_flight and channel.connection is not None:
+                channel.connection.close()
 
     def offer(self, copy: PartitionCopy) -> None:
         """The copy has something to send."""
@@ -125,16 +134,17 @@ class Sender:
                 self.fail(copy, refused(5, "leader look-up", where=f'"{self._cluster.alias}" {copy.assignment.name}'))
                 return
             copy.target_node = node
-        leader = self._leaders.get(node)
-        if leader is None:
-            leader = self._leaders[node] = _Leader(node)
-        leader.ready[copy] = None
+        key = node, copy.assignment.partition % self._width
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = _Channel(*key)
+        channel.ready[copy] = None
 
     def pump(self) -> None:
         """Send what can be sent now."""
-        for leader in self._leaders.values():
-            if leader.ready:
-                self._pump(leader)
+        for channel in self._channels.values():
+            if channel.ready:
+                self._pump(channel)
 
     def fail(self, copy: PartitionCopy, error: HeliographError) -> None:
         """Put a copy in doubt; when nothing of it is in flight any more, it is settled anew."""
@@ -145,40 +155,40 @@ class Sender:
 
     # -- sending -------------------------------------------------------------------------
 
-    def _pump(self, leader: _Leader) -> None:
-        if leader.connection is None or not leader.connection.is_open:
-            if not leader.connecting:
-                leader.connecting = True
-                self._spawn(self._connect(leader))
+    def _pump(self, channel: _Channel) -> None:
+        if channel.connection is None or not channel.connection.is_open:
+            if not channel.connecting:
+                channel.connecting = True
+                self._spawn(self._connect(channel))
             return
-        while self._open and leader.ready and leader.in_flight < MAX_REQUESTS:
-            pieces = self._collect(leader)
+        while self._open and channel.ready and channel.in_flight < MAX_REQUESTS:
+            pieces = self._collect(channel)
             if not pieces:
                 return
-            self._send(leader, leader.connection, pieces)
+            self._send(channel, channel.connection, pieces)
 
-    async def _connect(self, leader: _Leader) -> None:
+    async def _connect(self, channel: _Channel) -> None:
         try:
-            connection = await self._cluster.connection(leader.node, f"produce {self._terms.name}")
+            connection = await self._cluster.connection(channel.node, f"produce {self._terms.name} {channel.index}")
             produce_version(connection, with_id=False)  # if there is none in common, all copies are told here
-            leader.connection = connection
+            channel.connection = connection
         except HeliographError as error:
-            ready, leader.ready = leader.ready, {}
+            ready, channel.ready = channel.ready, {}
             for copy in ready:
                 self.fail(copy, error)
         finally:
-            leader.connecting = False
-        if leader.connection is not None and leader.connection.is_open:
-            self._pump(leader)
+            channel.connecting = False
+        if channel.connection is not None and channel.connection.is_open:
+            self._pump(channel)
 
-    def _collect(self, leader: _Leader) -> list[tuple[PartitionCopy, Piece]]:
+    def _collect(self, channel: _Channel) -> list[tuple[PartitionCopy, Piece]]:
         """One piece of each ready copy, as much as a request holds; copies served go to the end of the line."""
         pieces: list[tuple[PartitionCopy, Piece]] = []
         size = 0
         now_ms = int(time.time() * 1000)
-        small_bytes = leader.small_bytes
-        for copy in list(leader.ready):
-            del leader.ready[copy]
+        small_bytes = channel.small_bytes
+        for copy in list(channel.ready):
+            del channel.ready[copy]
             try:
                 piece = copy.next_piece(now_ms=now_ms, small_bytes=small_bytes)
             except DataError as error:
@@ -188,13 +198,13 @@ class Sender:
                 continue  # comes back with its next answer or fetch
             pieces.append((copy, piece))
             if copy.has_work:
-                leader.ready[copy] = None
+                channel.ready[copy] = None
             size += piece.data.nbytes
             if size >= REQUEST_BYTES:
                 break
         return pieces
 
-    def _send(self, leader: _Leader, connection: Connection, pieces: list[tuple[PartitionCopy, Piece]]) -> None:
+    def _send(self, channel: _Channel, connection: Connection, pieces: list[tuple[PartitionCopy, Piece]]) -> None:
         with_id = all(copy.has_target_id for copy, _ in pieces)
         version = produce_version(connection, with_id=with_id)
         by_id = k00_produce.uses_topic_ids(version)
@@ -211,20 +221,22 @@ class Sender:
             client_id=self._cluster.client_id,
             timeout_ms=REQUEST_TIMEOUT_MS,
         )
-        alone = leader.in_flight == 0
-        leader.in_flight += 1
+        alone = channel.in_flight == 0
+        channel.in_flight += 1
         answer = connection.send(request, correlation_id)
         answer.add_done_callback(
-            partial(self._on_answer, _Request(leader, connection, pieces, version, time.monotonic() if alone else None))
+            partial(
+                self._on_answer, _Request(channel, connection, pieces, version, time.monotonic() if alone else None)
+            )
         )
 
     # -- answers -------------------------------------------------------------------------
 
     def _on_answer(self, request: _Request, future: asyncio.Future[memoryview]) -> None:
-        leader, connection, pieces, version, sent_at = request
-        leader.in_flight -= 1
+        channel, connection, pieces, version, sent_at = request
+        channel.in_flight -= 1
         if sent_at is not None:
-            leader.note_answer(time.monotonic() - sent_at, sum(piece.data.nbytes for _, piece in pieces))
+            channel.note_answer(time.monotonic() - sent_at, sum(piece.data.nbytes for _, piece in pieces))
         failure: HeliographError | None = None
         answers: Answers = {}
         if future.cancelled():
@@ -245,7 +257,7 @@ class Sender:
                 failure = ProtocolError("an answer to Produce lacks a partition", where=connection.where)
             self._judge(copy, piece, answer, failure)
         if self._open:
-            self._pump(leader)
+            self._pump(channel)
 
     def _judge(
         self,

@@ -69,6 +69,13 @@ def test_median_with_a_failed_run_is_none() -> None:
     assert not is_good(report_of(runs))
 
 
+def test_a_failed_run_of_mm2_is_left_out_since_it_was_done_again() -> None:
+    runs = [{"work": "1KB", "system": MM2_TUNED, "error": "stalled"}, *good_runs()]
+    assert median_of(runs, "1KB", MM2_TUNED, "mb_per_s") == 60
+    assert is_good(report_of(runs))
+    assert median_of(runs[:1], "1KB", MM2_TUNED, "mb_per_s") is None
+
+
 @pytest.mark.parametrize(
     ("numerator", "denominator", "expected"), [(6, 3, 2), (None, 3, None), (3, None, None), (3, 0, None)]
 )

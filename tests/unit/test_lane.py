@@ -444,6 +444,29 @@ def test_nothing_of_a_lane_arrives_after_its_end() -> None:
     run(test())
 
 
+def test_among_many_partitions_a_slow_one_holds_up_only_those_of_its_channel() -> None:
+    """A broker works through a connection's requests in turn: with 130 partitions the lane has three."""
+    held = asyncio.Event()
+
+    async def hold_partition_0(call: Call) -> Any:
+        if is_data(call) and any(p.index == 0 for topic in call.request.topic_data for p in topic.partition_data):
+            await held.wait()
+        return await call.proceed()
+
+    async def test() -> None:
+        async with World(partitions=130) as world:
+            world.target.control(PRODUCE, hold_partition_0)
+            for partition in (0, 1, 2):
+                world.source.append("t", partition, recent(0, 2))
+            async with world.lane() as lane:
+                await lane.until_copied(0, 2, 2)
+                held.set()
+                await lane.until_copied(2, 2, 2)
+            assert [world.copied(partition) for partition in (0, 1, 2)] == [numbers(2)] * 3
+
+    run(test())
+
+
 # -- doubt: settled from the target's log, nothing lost, nothing twice -----------------------
 
 
