@@ -78,7 +78,7 @@ class LatencyWork:
     partitions: int = 8
     warm_up_s: float = 5.0
     # As long as an epoch of heliograph, so that each measurement has one turnover in it.
-    seconds: float = 30.0
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

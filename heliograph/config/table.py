@@ -134,7 +134,7 @@ _GLOBAL_KEYS = (
     _key("config.providers", LIST, "", Scope.ANYWHERE, L, "names of providers for `${name:path:key}`"),
     _key("config.providers.*", T, None, Scope.ANYWHERE, L, "class and parameters of a provider"),
     _key("spark.*", T, None, Scope.GLOBAL, H, "given to Spark", own=True),
-    _key("epoch.ms", N, "30000", Scope.GLOBAL, H, "length of an epoch in milliseconds", low=1000, own=True),
+    _key("epoch.ms", N, "60000", Scope.GLOBAL, H, "length of an epoch in milliseconds", low=1000, own=True),
     _key("lease.ms", N, "6000", Scope.GLOBAL, L, "how long a silent leader keeps a flow", low=1000, own=True),
 )
 

@@ -39,7 +39,7 @@ def refusal(more: str = "", *, base: str = BASE, only: tuple[str, ...] = ()) -> 
 def test_defaults_of_a_flow() -> None:
     settings = load()
     one = settings.flows[0]
-    assert (one.name, one.enabled, settings.epoch_ms) == ("A->B", True, 30000)
+    assert (one.name, one.enabled, settings.epoch_ms) == ("A->B", True, 60000)
     assert (one.tasks_max, one.replication_factor) == (1, 2)
     assert (one.refresh_topics_enabled, one.refresh_topics_interval_s) == (True, 600)
     assert (one.group_id, one.client_id, one.connector_name) == ("A-mm2", "A->B", "MirrorSourceConnector")
