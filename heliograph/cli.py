@@ -13,6 +13,10 @@ from typing import Annotated
 import typer
 
 import heliograph
+from heliograph.config import Finding, Loaded, Severity, inspect_file
+from heliograph.config.convert import to_properties, to_resources, write_secret_files
+from heliograph.config.secrets import compare_places
+from heliograph.config.show import ShowFormat, effective, literal_secrets, render_effective
 from heliograph.errors import ConfigError, HeliographError, LabError, ProtocolError
 from heliograph.lab import (
     DEFAULT_VERSION,
@@ -43,8 +47,36 @@ lab_app = typer.Typer(
     epilog="Example: heliograph lab up --cluster primary --cluster backup:3",
     no_args_is_help=True,
 )
+config_app = typer.Typer(
+    help="What a configuration means, and the same in the other form.",
+    epilog="Example: heliograph config show mm2.properties",
+    no_args_is_help=True,
+)
+secrets_app = typer.Typer(
+    help="The secrets that a configuration needs.",
+    epilog="Example: heliograph secrets check mirror.yaml --secrets /mnt/secrets",
+    no_args_is_help=True,
+)
+app.add_typer(config_app, name="config")
+app.add_typer(secrets_app, name="secrets")
 app.add_typer(lab_app, name="lab")
 
+Configuration = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="MirrorMaker 2 properties, or KafkaMirrorMaker2 YAML.", exists=True, dir_okay=False
+    ),
+]
+Secrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        metavar="DIR",
+        help="Mounted secrets: a folder for each, in it a file for each key.",
+        exists=True,
+        file_okay=False,
+    ),
+]
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="Form of the result.")]
 Folder = Annotated[Path, typer.Option("--folder", help="The lab's folder: data, logs and what runs.")]
 
@@ -94,7 +126,7 @@ def _options(
     epilog="Example: heliograph run mm2.properties --clusters backup --conf spark.driver.memory=1g",
 )
 def run(
-    config: Annotated[Path, typer.Argument(help="MirrorMaker 2 properties.", exists=True, dir_okay=False)],
+    config: Configuration,
     clusters: Annotated[
         list[str] | None,
         typer.Option("--clusters", metavar="ALIAS", help="Only flows that end in these."),
@@ -103,13 +135,14 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; may be repeated.")
     ] = None,
+    secrets: Secrets = None,
 ) -> None:
-    """Mirror until stopped by Ctrl-C."""
+    """Mirror until stopped by Ctrl-C. A changed configuration is taken up while it runs, as far as it can be."""
     from heliograph.mirror.run import leave, run_mirror  # noqa: PLC0415  # Spark takes a while to import
 
     code = 0
     try:
-        run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []))
+        run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []), secrets=secrets)
     except HeliographError as error:
         typer.echo(str(error), err=True)
         code = EXIT_NOT_STARTED if isinstance(error, ConfigError | ProtocolError) else EXIT_FAILED
@@ -122,6 +155,127 @@ def _parse_conf(texts: list[str]) -> dict[str, str]:
         if not equals or not key.startswith("spark."):
             raise typer.BadParameter(f'"{key}" is not of the form spark.key=value', param_hint="--conf")
     return {key: value for key, _, value in pairs}
+
+
+# configurations
+
+
+@app.command(epilog="Example: heliograph check mm2.properties --offline --strict -o json")
+def check(
+    config: Configuration,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Look at the file alone; a missing secret is a warning.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Find what is wrong with a configuration, or probably not meant. Exit code 1 if there are errors."""
+    found = _findings(config, offline=offline, secrets=secrets)
+    counts = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
+    if output is OutputFormat.TABLE:
+        for finding in found:
+            typer.echo(f"{finding.place or config}: {finding.severity}: {finding.text} [{finding.rule}]")
+        typer.echo(", ".join(_counted(number, severity) for severity, number in counts.items()))
+        if not offline:
+            typer.echo("the clusters themselves are not looked at yet", err=True)
+    else:
+        typer.echo(render_rows([_finding_row(finding) for finding in found], output))
+    if counts[Severity.ERROR] or (strict and counts[Severity.WARNING]):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[Finding, ...]:
+    """A file that cannot even be parsed has one finding."""
+    try:
+        return inspect_file(config, secrets=secrets, offline=offline).findings
+    except ConfigError as error:
+        what = f"{error.where}: {error.what}" if error.where else error.what
+        return (Finding(severity=Severity.ERROR, rule="syntax", what=what, remedy=error.remedy or error.why),)
+
+
+def _finding_row(finding: Finding) -> dict[str, str | int | None]:
+    place = finding.place
+    return {
+        "severity": finding.severity,
+        "rule": finding.rule,
+        "file": place.file if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "key": finding.key or None,
+        "what": finding.what,
+        "remedy": finding.remedy or None,
+    }
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+@config_app.command("show", epilog="Example: heliograph config show mm2.properties -o json")
+def config_show(
+    config: Configuration,
+    output: Annotated[ShowFormat, typer.Option("-o", "--output", help="Form of the result.")] = ShowFormat.YAML,
+    secrets: Secrets = None,
+) -> None:
+    """Print the settings in force, each with where it came from. Secrets are not shown."""
+    loaded = _load(config, secrets)
+    typer.echo(render_effective(effective(loaded.parts), output))
+
+
+@config_app.command("convert", epilog="Example: heliograph config convert mm2.properties > mirror.yaml")
+def config_convert(
+    config: Configuration,
+    secrets: Secrets = None,
+    write_secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-secrets", metavar="DIR", help="Put secrets that stand in the file there.", file_okay=False
+        ),
+    ] = None,
+) -> None:
+    """Write properties as a resource, and a resource as properties. Secrets become references."""
+    loaded = _load(config, secrets)
+    converted = to_properties(loaded.parts) if loaded.is_resource else to_resources(loaded.parts, name=config.stem)
+    typer.echo(converted.text, nl=False)
+    if write_secrets is not None:
+        write_secret_files(write_secrets, converted.secrets)
+    elif converted.secrets:
+        names = ", ".join(f"{secret}/{key}" for secret, key in converted.secrets)
+        typer.echo(f"secrets that the result refers to: {names}; --write-secrets DIR writes them", err=True)
+
+
+def _load(config: Path, secrets: Path | None) -> Loaded:
+    """A file without errors; secrets need not be there to look at it."""
+    loaded = inspect_file(config, secrets=secrets, offline=True)
+    loaded.raise_errors()
+    return loaded
+
+
+@secrets_app.command("check", epilog="Example: heliograph secrets check mirror.yaml --secrets na/ --secrets eu/")
+def secrets_check(
+    config: Configuration,
+    secrets: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--secrets",
+            metavar="DIR",
+            help="Mounted secrets; give several to compare them.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List which secret is needed where, and what is missing or differs. Exit code 1 if anything is."""
+    places: list[Path | None] = [*secrets] if secrets else [None]
+    loaded = {str(place or "here"): inspect_file(config, secrets=place, offline=True) for place in places}
+    first = next(iter(loaded.values()))
+    rows = compare_places({place: found.references for place, found in loaded.items()}, literal_secrets(first.parts))
+    faults = sum(row["state"] not in ("present", "in clear") for row in rows)
+    typer.echo(render_rows(rows, output, conclusion=f"{_counted(len(rows), 'secret')}, {faults} missing or different"))
+    if faults:
+        raise typer.Exit(EXIT_FAILED)
 
 
 # lab

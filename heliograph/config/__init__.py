@@ -1,27 +1,20 @@
-"""Configuration: MM2's property files to validated, frozen settings."""
+"""Configuration: MM2's property files and Strimzi's resources to validated, frozen settings."""
 
-from heliograph.config.properties import Entry, Place, RawFile, parse_properties, read_properties
-from heliograph.config.settings import (
-    ClusterSettings,
-    Finding,
-    Flow,
-    Settings,
-    Severity,
-    build_settings,
-    load_settings,
-)
+from heliograph.config.findings import Entry, Finding, Place, Severity
+from heliograph.config.load import Loaded, inspect_content, inspect_file, load_settings, parse_settings
+from heliograph.config.settings import ClusterSettings, Flow, Settings
 
 __all__ = [
     "ClusterSettings",
     "Entry",
     "Finding",
     "Flow",
+    "Loaded",
     "Place",
-    "RawFile",
     "Settings",
     "Severity",
-    "build_settings",
+    "inspect_content",
+    "inspect_file",
     "load_settings",
-    "parse_properties",
-    "read_properties",
+    "parse_settings",
 ]

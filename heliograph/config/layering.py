@@ -1,4 +1,4 @@
-"""How a key reaches a flow: MM2's layers, in its order. No types, no defaults of values.
+"""How a key of a property file reaches a flow: MM2's layers, in its order. No types, no defaults of values.
 
 The connector's configuration: top level < cluster-derived < `A->B.`. The worker's: the target's keys
 < some top-level prefixes. Every derived key keeps the entry it came from, and so its place.
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from heliograph.config.clients import CLIENT_NAMES
-from heliograph.config.properties import Entry
-
-Config = dict[str, Entry]
+from heliograph.config.findings import Config, Entry
+from heliograph.config.parts import Connector, default_entries, sided, with_client_copies
 
 WORKER_PREFIXES = (
     "offset.storage", "config.storage", "status.storage", "key.converter", "value.converter", "header.converter",
@@ -21,8 +19,7 @@ WORKER_PREFIXES = (
 """Top-level keys that begin so reach the worker, even against the target's own ones."""
 
 BYTE_ARRAY_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
-SOURCE_CONNECTOR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
-_ROLES = ("consumer", "producer", "admin")
+CONNECTOR_PACKAGE = "org.apache.kafka.connect.mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ def make_layers(entries: Mapping[str, Entry], aliases: Collection[str], connecto
     shared = ("config.providers", "replication.policy")
     return Layers(
         top=dict(entries),
-        clusters={alias: _with_client_copies(config, entries) for alias, config in clusters.items()},
+        clusters={alias: with_client_copies(config, entries) for alias, config in clusters.items()},
         flows=flows,
         for_connectors={k: e for k, e in entries.items() if k in connector_names or k.startswith(shared)},
         for_workers={k: e for k, e in entries.items() if k.startswith((*WORKER_PREFIXES, "config.providers"))},
@@ -63,10 +60,14 @@ def make_layers(entries: Mapping[str, Entry], aliases: Collection[str], connecto
 def pair_starts(layers: Layers, source: str, target: str) -> bool:
     """Whether MM2 would start anything for the pair: it is enabled, or has heartbeats."""
     flow = layers.flows.get((source, target), {})
-    heartbeats = _java_boolean(layers.top.get("emit.heartbeats.enabled"), default=True)
     return _java_boolean(flow.get("enabled"), default=False) or _java_boolean(
-        flow.get("emit.heartbeats.enabled"), default=heartbeats
+        flow.get("emit.heartbeats.enabled"), default=heartbeats_everywhere(layers)
     )
+
+
+def heartbeats_everywhere(layers: Layers) -> bool:
+    """Whether pairs have heartbeats that say nothing about them."""
+    return _java_boolean(layers.top.get("emit.heartbeats.enabled"), default=True)
 
 
 def worker_config(layers: Layers, source: str, target: str) -> Config:
@@ -81,45 +82,25 @@ def worker_config(layers: Layers, source: str, target: str) -> Config:
         "value.converter": BYTE_ARRAY_CONVERTER,
         "header.converter": BYTE_ARRAY_CONVERTER,
     }
-    return _default_entries(defaults) | config
+    return default_entries(defaults) | config
 
 
-def connector_config(layers: Layers, source: str, target: str) -> Config:
-    """What the source connector of the flow is given."""
-    config = dict(layers.for_connectors)
-    for side, alias in (("source", source), ("target", target)):
-        for key, entry in layers.clusters[alias].items():
-            config[f"{side}.{key}" if key.startswith(_ROLES) else f"{side}.cluster.{key}"] = entry
+def connector_config(layers: Layers, source: str, target: str, connector: Connector = Connector.SOURCE) -> Config:
+    """What a connector of the flow is given."""
     defaults = {
-        "name": SOURCE_CONNECTOR.rpartition(".")[2],
-        "connector.class": SOURCE_CONNECTOR,
+        "name": connector.value,
+        "connector.class": f"{CONNECTOR_PACKAGE}.{connector.value}",
         "source.cluster.alias": source,
         "target.cluster.alias": target,
         "enabled": "false",
     }
-    return _default_entries(defaults) | config | layers.flows.get((source, target), {})
-
-
-def source_consumer(connector: Config) -> Config:
-    """What the consumer on the source is given."""
-    return _client(connector, "source", "consumer")
-
-
-def target_producer(worker: Config, connector: Config) -> Config:
-    """What the producer of the data is given: the worker's, then the flow's overrides.
-
-    `A->B.producer.x` is not among them: in MM2 it reaches the producer of offset-syncs only.
-    """
-    return _under(worker, "producer.") | _under(connector, "producer.override.")
-
-
-def _client(connector: Config, side: str, role: str) -> Config:
-    cluster = {k: e for k, e in _under(connector, f"{side}.cluster.").items() if k in CLIENT_NAMES}
-    return cluster | _under(connector, f"{role}.") | _under(connector, f"{side}.{role}.")
-
-
-def _under(config: Config, prefix: str) -> Config:
-    return {key[len(prefix) :]: entry for key, entry in config.items() if key.startswith(prefix) and key != prefix}
+    return (
+        default_entries(defaults)
+        | layers.for_connectors
+        | sided(layers.clusters[source], "source")
+        | sided(layers.clusters[target], "target")
+        | layers.flows.get((source, target), {})
+    )
 
 
 def _prefixes(key: str) -> Iterable[tuple[str, str]]:
@@ -135,19 +116,5 @@ def _flow_of(prefix: str, aliases: frozenset[str]) -> tuple[str, str] | None:
     return (source, target) if arrow and source in aliases and target in aliases else None
 
 
-def _with_client_copies(cluster: Config, top: Mapping[str, Entry]) -> Config:
-    config = dict(cluster)
-    for name in CLIENT_NAMES:
-        for entry in (cluster.get(name), top.get(name)):
-            if entry is not None:
-                for copy in (*(f"{role}.{name}" for role in _ROLES), name):
-                    config.setdefault(copy, entry)
-    return config
-
-
 def _java_boolean(entry: Entry | None, *, default: bool) -> bool:
     return default if entry is None else entry.value.lower() == "true"
-
-
-def _default_entries(values: dict[str, str]) -> Config:
-    return {key: Entry(key, value) for key, value in values.items()}

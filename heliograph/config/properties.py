@@ -3,78 +3,44 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import javaproperties
 
+from heliograph.config.findings import Config, Entry, Place, Report
 from heliograph.errors import ConfigError
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something is written."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file} line {self.line}"
+_DROPPED = re.compile(r"(?<!\\)(?:\\\\)*\\([^tnrfu\\ :=#!\r\n])")
+"""A single backslash before a character that needs none: Java drops it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A key as it stands in the file; `place` is None for a default."""
+def parse_properties(content: bytes, report: Report) -> Config:
+    """Parse the bytes of a file: all keys in order, of two equal ones the later.
 
-    key: str
-    value: str
-    place: Place | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawFile:
-    """All keys of a file, in order, the later of two equal ones."""
-
-    file: str
-    entries: dict[str, Entry]
-    warnings: tuple[tuple[Place, str], ...] = ()
-
-
-def read_properties(path: Path) -> RawFile:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f'cannot read "{path}"', why=error.strerror or str(error), remedy="give the path of a readable file"
-        ) from error
-    return parse_properties(content, str(path))
-
-
-def parse_properties(content: bytes, file: str) -> RawFile:
-    """Parse the bytes of a file; UTF-8 is read as such, where Java would read every byte as Latin-1."""
-    text, warnings = _decode(content, file)
-    entries: dict[str, Entry] = {}
-    for entry in _entries(text, file):
-        assert entry.place is not None
+    UTF-8 is read as such, where Java would read every byte as Latin-1.
+    """
+    entries: Config = {}
+    for entry in _entries(_decode(content, report), report):
         earlier = entries.pop(entry.key, None)
-        if earlier is not None and earlier.place is not None:
+        if earlier is not None and earlier.place is not None and entry.place is not None:
             note = f'"{entry.key}" is given twice; line {entry.place.line} replaces line {earlier.place.line}'
-            warnings.append((entry.place, note))
+            report.warn("given-twice", note, entry)
         entries[entry.key] = entry
-    return RawFile(file=file, entries=entries, warnings=tuple(warnings))
+    return entries
 
 
-def _decode(content: bytes, file: str) -> tuple[str, list[tuple[Place, str]]]:
+def _decode(content: bytes, report: Report) -> str:
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        return content.decode("utf-8"), []
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return content.decode("latin-1"), [(Place(file, line), "not UTF-8; the file is read as Latin-1")]
+        report.warn("encoding", "not UTF-8; the file is read as Latin-1", Place(report.file, line))
+        return content.decode("latin-1")
 
 
-def _entries(text: str, file: str) -> Iterator[Entry]:
+def _entries(text: str, report: Report) -> Iterator[Entry]:
     line = 1
     items = javaproperties.parse(text)
     while True:
@@ -85,12 +51,27 @@ def _entries(text: str, file: str) -> Iterator[Entry]:
         except javaproperties.InvalidUEscapeError as error:
             raise ConfigError(
                 f"invalid escape {error.escape}",
-                where=str(Place(file, line)),
+                where=str(Place(report.file, line)),
                 remedy="write \\u and four hexadecimal digits, or \\\\u for a backslash and a u",
             ) from error
         if isinstance(item, javaproperties.KeyValue):
-            yield Entry(item.key, item.value, Place(file, line))
+            column = len(item.source) - len(item.source.lstrip(" \t\f")) + 1
+            entry = Entry(item.key, item.value, Place(report.file, line, column))
+            _warn_of_dropped_backslash(item.source, entry, report)
+            yield entry
         line += _line_ends(item.source)
+
+
+def _warn_of_dropped_backslash(source: str, entry: Entry, report: Report) -> None:
+    dropped = _DROPPED.search(source)
+    if dropped is not None:
+        character = dropped[1]
+        report.warn(
+            "dropped-backslash",
+            f'"{entry.key}": Java drops the backslash before "{character}"',
+            entry,
+            remedy=f'write "\\\\{character}" to keep it, or leave it out',
+        )
 
 
 def _line_ends(source: str) -> int:

@@ -13,6 +13,7 @@ from enum import Enum, StrEnum
 
 from heliograph.config.clients import CLIENT_NAMES, CONNECTION, ROLES, Kind
 from heliograph.config.layering import BYTE_ARRAY_CONVERTER, WORKER_PREFIXES
+from heliograph.config.parts import Connector, State
 from heliograph.naming import POLICIES
 
 
@@ -291,6 +292,8 @@ _CONNECTOR_KEYS = (
     _key("task.index", INT, None, Scope.FLOW_ONLY, P, "MM2 sets it for its own tasks"),
 )  # fmt: skip
 
+_STATES = tuple(State)
+
 _OWN_KEYS = tuple(
     replace(key, own=True)
     for key in (
@@ -311,6 +314,9 @@ _OWN_KEYS = tuple(
             "offset.translation", T, "exact", Scope.FLOW, L, "how consumers' positions are translated",
             choices=("exact", "mm2"),
         ),
+        _key("state", T, "running", Scope.FLOW, H, "`paused`, `stopped`: nothing is copied", choices=_STATES),
+        _key("checkpoints.state", T, "running", Scope.FLOW, L, "the same for consumer groups", choices=_STATES),
+        _key("heartbeats.state", T, "running", Scope.FLOW, L, "the same for heartbeats", choices=_STATES),
         _key("stall.timeout.ms", N, "30000", Scope.FLOW, L, "waiting records without progress: not ready", low=1),
         _key("sync.topic.acls.delete", B, "false", Scope.FLOW, L, "also delete access rules"),
         _key("write.on.failover", B, "false", Scope.FLOW, L, "give applications write access when failing over"),
@@ -333,7 +339,7 @@ NEVER_READ: dict[str, str] = {
 _CLIENT_HONOURED: dict[str, dict[str, str]] = {
     "": {
         "bootstrap.servers": "where the cluster is found",
-        "security.protocol": "only PLAINTEXT so far",
+        "security.protocol": "`run` takes only PLAINTEXT so far",
     },
     "consumer": {
         "isolation.level": "`read_committed`: leave out aborted transactions",
@@ -425,6 +431,20 @@ CONNECTOR_NAMES = frozenset(
     if not name.endswith(".*")
 ) | (CLIENT_NAMES - {"bootstrap.servers"})
 """Keys that a connector takes from the top level: MM2's, and our own per-flow settings."""
+
+_CHECKPOINT_NAMES = (
+    "groups", "group.filter.", "group.mirroring.", "group.rename.", "refresh.groups.", "emit.checkpoints.",
+    "sync.group.offsets.", "checkpoints.topic.", "checkpoints.state", "reverse.checkpointing.",
+)  # fmt: skip
+_HEARTBEAT_NAMES = ("emit.heartbeats.", "heartbeats.topic.", "heartbeats.state")
+
+
+def owner_of(name: str) -> Connector:
+    """The connector of a flow that acts on a key; a key that several read is the source connector's."""
+    if name.startswith(_CHECKPOINT_NAMES):
+        return Connector.CHECKPOINT
+    return Connector.HEARTBEAT if name.startswith(_HEARTBEAT_NAMES) else Connector.SOURCE
+
 
 _FLOW_SIDES = ("source.", "target.")
 

@@ -15,12 +15,17 @@ _BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<host>[^\[\]/\s]+)):(?P<port>[0-9]{1,5})"
 )
+_ADDRESSES = "must be a list of host:port"
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _JAVA_BLANKS = "".join(map(chr, range(33)))
 
 
 class BadValue(Exception):
-    """What is wrong with a value, as the end of a sentence that begins with the key."""
+    """What is wrong with a value, as the end of a sentence that begins with the key; `hidden` says it without it."""
+
+    def __init__(self, must: str, got: str = "") -> None:
+        super().__init__(must + got)
+        self.hidden = must
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -47,19 +52,19 @@ def parse_value(key: Key, text: str) -> Value:
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise BadValue(f'must be true or false, not "{text}"')
+        raise BadValue("must be true or false", f', not "{text}"')
     return text.lower() == "true"
 
 
 def _number(key: Key, text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise BadValue(f'must be a whole number, not "{text}"')
+        raise BadValue("must be a whole number", f', not "{text}"')
     number, limit = int(text), 1 << (_BITS[key.kind] - 1)
     if not -limit <= number < limit:
-        raise BadValue(f"must fit in {_BITS[key.kind]} bits; {text} does not")
+        raise BadValue(f"must fit in {_BITS[key.kind]} bits", f"; {text} does not")
     if key.low is not None and number < key.low and number not in key.also:
         also = "".join(f" or {other}" for other in key.also)
-        raise BadValue(f"must be at least {key.low}{also}, not {number}")
+        raise BadValue(f"must be at least {key.low}{also}", f", not {number}")
     return number
 
 
@@ -67,30 +72,30 @@ def _double(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadValue(f'must be a number, not "{text}"') from None
+        raise BadValue("must be a number", f', not "{text}"') from None
 
 
 def _choice(key: Key, text: str) -> str:
     for choice in key.choices:
         if choice.lower() == text.lower():
             return choice
-    raise BadValue(f'must be one of {", ".join(key.choices)}, not "{text}"')
+    raise BadValue(f"must be one of {', '.join(key.choices)}", f', not "{text}"')
 
 
 def parse_address(text: str) -> str:
     """`host:port` in one form: IPv6 in brackets, no protocol in front."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
-        raise BadValue(f'must be a list of host:port; "{text}" is not')
+        raise BadValue(_ADDRESSES, f'; "{text}" is not')
     if not 0 < int(match["port"]) < 65536:
-        raise BadValue(f'has a port outside 1 to 65535 in "{text}"')
+        raise BadValue("has a port outside 1 to 65535", f' in "{text}"')
     host = match["bracketed"] or match["host"]
     if ":" in host or match["bracketed"]:
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise BadValue(f'must be a list of host:port; "{host}" in "{text}" is not an IPv6 address') from None
+            raise BadValue(_ADDRESSES, f'; "{host}" in "{text}" is not an IPv6 address') from None
         return f"[{host}]:{int(match['port'])}"
     if not _HOST.fullmatch(host):
-        raise BadValue(f'must be a list of host:port; "{host}" is not a host name')
+        raise BadValue(_ADDRESSES, f'; "{host}" is not a host name')
     return f"{host}:{int(match['port'])}"

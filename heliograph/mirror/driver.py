@@ -79,6 +79,19 @@ class Driver:
         self._failure: BaseException | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
 
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def apply(self, settings: Settings) -> None:
+        """Go on with changed settings of the same flows."""
+        self._settings = settings
+        by_name = {flow.name: flow for flow in settings.flows}
+        for flow in self._flows:
+            if by_name[flow.name] != flow.flow:
+                flow.apply(by_name[flow.name])
+        self._replan.set()
+
     def stop(self) -> None:
         """Stop as soon as the lanes have written down how far they got. Callable from a signal handler."""
         self._stopping.set()
@@ -104,6 +117,11 @@ class Driver:
 
     async def _bring_up(self, flow: FlowDriver) -> None:
         """Prepare a flow, again and again until its clusters answer; then keep it company."""
+        if not flow.flow.is_running:
+            self._report(f"{flow.name}: {flow.flow.state}")
+        while not flow.flow.is_running:
+            await flow.changed.wait()
+            flow.changed.clear()
         pause, said = 1.0, ""
         while True:
             try:
@@ -228,9 +246,17 @@ class Driver:
     # -- beside the epochs ---------------------------------------------------------------
 
     async def _discover_loop(self, flow: FlowDriver) -> None:
-        interval = flow.flow.refresh_topics_interval_s
-        while flow.flow.refresh_topics_enabled or not flow.is_complete:
-            await asyncio.sleep(interval if flow.is_complete else min(interval, INCOMPLETE_S))
+        while True:
+            interval = flow.flow.refresh_topics_interval_s
+            pause = interval if flow.is_complete else min(interval, INCOMPLETE_S)
+            wanted = flow.flow.refresh_topics_enabled or not flow.is_complete
+            try:
+                await asyncio.wait_for(flow.changed.wait(), pause if wanted else None)
+                flow.changed.clear()
+            except TimeoutError:
+                pass
+            if not flow.flow.is_running:
+                continue
             try:
                 if await flow.discover():
                     self._replan.set()

@@ -62,6 +62,14 @@ class FlowDriver:
         self._positions: dict[PartitionName, int] = {}
         self._known: dict[PartitionName, Entry] = {}
         self._reset = EARLIEST if flow.auto_offset_reset == "earliest" else LATEST
+        self.changed = asyncio.Event()
+        """Set when the flow has other settings than at the last look."""
+
+    def apply(self, flow: Flow) -> None:
+        """Go on with changed settings; the next look at the topics and the next plan take them up."""
+        self.flow = flow
+        self.targets.apply(flow)
+        self.changed.set()
 
     # -- start ---------------------------------------------------------------------------
 
@@ -286,7 +294,7 @@ class FlowDriver:
     def assignments(self) -> list[Assignment]:
         result = []
         for (topic, partition), entry in self.entries.items():
-            if self.halted or (topic, partition) in self.stopped:
+            if self.halted or not self.flow.is_running or (topic, partition) in self.stopped:
                 continue
             remote = self.flow.remote_topic(topic)
             limits = self.targets.limits(remote)
@@ -335,8 +343,9 @@ class FlowDriver:
         starts: dict[PartitionName, int] = {}
         for row in rows:
             where = (row.topic, row.partition)
-            if where in self.entries:
-                self.entries[where] = self._known[where] = row.entry
+            self._known[where] = row.entry
+            if where in self.entries:  # else it was deselected meanwhile
+                self.entries[where] = row.entry
             if not row.error_code:
                 self._waits_no_more(where, "")
             if row.state == "released":

@@ -8,16 +8,22 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from heliograph.config.settings import Settings, load_settings
+from heliograph.config.changes import compare
+from heliograph.config.load import load_settings
+from heliograph.config.settings import Settings
+from heliograph.errors import ConfigError
 from heliograph.java import find_java
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs
 
+SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
 """A second line of defence: from the stop signal on, the process ends within two seconds whatever hangs."""
 
@@ -25,10 +31,21 @@ log = logging.getLogger("heliograph")
 
 
 def run_mirror(
-    path: Path, *, only_targets: Sequence[str] = (), master: str | None = None, conf: Mapping[str, str] | None = None
+    path: Path,
+    *,
+    only_targets: Sequence[str] = (),
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    secrets: Path | None = None,
 ) -> None:
     """Mirror until SIGINT or SIGTERM. Raises ConfigError before anything was changed, if the file is no good."""
-    settings = load_settings(path, only_targets=only_targets)
+
+    def load() -> Settings:
+        settings = load_settings(path, only_targets=only_targets, secrets=secrets)
+        _refuse_unsupported(settings)
+        return settings
+
+    settings = load()
     find_java()
     _start_log()
     _say_notes(settings)
@@ -36,9 +53,22 @@ def run_mirror(
     slots = sum(flow.tasks_max for flow in settings.enabled_flows)
     epochs = SparkEpochs(master=master or spark_conf.get("spark.master"), slots=slots, conf=spark_conf)
     try:
-        asyncio.run(_run(settings, epochs))
+        asyncio.run(_run(settings, epochs, _Watched(path, load)))
     finally:
         epochs.abandon()
+
+
+def _refuse_unsupported(settings: Settings) -> None:
+    """Security comes with a later version; nothing is sent in clear to a cluster that asks for it."""
+    for flow in settings.enabled_flows:
+        for alias in (flow.source, flow.target):
+            protocol = settings.clusters[alias].security_protocol
+            if protocol not in SUPPORTED_PROTOCOLS:
+                raise ConfigError(
+                    f'security.protocol {protocol} of "{alias}" is not supported yet',
+                    where=settings.file,
+                    remedy=f"use a {', '.join(SUPPORTED_PROTOCOLS)} listener",
+                )
 
 
 def leave(code: int) -> NoReturn:
@@ -48,9 +78,54 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-async def _run(settings: Settings, epochs: SparkEpochs) -> None:
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The configuration file, looked at again and again."""
+
+    path: Path
+    load: Callable[[], Settings]
+
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Changes when the file does, also when a mounted one is swapped; None while it is away."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+async def _watch(file: _Watched, driver: Driver, hang_up: asyncio.Event) -> None:
+    """Take up what changes in the file, at SIGHUP or by itself; a bad file changes nothing."""
+    seen = file.stamp()
+    while True:
+        try:
+            await asyncio.wait_for(hang_up.wait(), WATCH_S)
+        except TimeoutError:
+            stamp = file.stamp()
+            if stamp is None or stamp == seen:
+                continue
+        hang_up.clear()
+        seen = file.stamp()
+        try:
+            changes = compare(driver.settings, file.load())
+        except ConfigError as error:
+            log.error("the configuration has changed and is not used: %s", error)
+            continue
+        for what in changes.applied:
+            log.info("configuration: %s: takes effect now", what)
+        for what in changes.need_restart:
+            log.warning("configuration: %s: needs a restart", what)
+        if not changes.applied and not changes.need_restart:
+            log.info("configuration: read again, nothing has changed")
+        driver.apply(changes.settings)
+
+
+async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:
     driver = Driver(settings, epochs, report=_report)
     loop = asyncio.get_running_loop()
+    hang_up = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hang_up.set)
+    watching = asyncio.ensure_future(_watch(file, driver, hang_up))
 
     def stop() -> None:
         log.info("stopping")
@@ -61,7 +136,10 @@ async def _run(settings: Settings, epochs: SparkEpochs) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    await driver.run()
+    try:
+        await driver.run()
+    finally:
+        watching.cancel()
 
 
 def _give_up(epochs: SparkEpochs) -> NoReturn:

@@ -40,6 +40,10 @@ class TargetTopics:
         self.refused: dict[str, HeliographError] = {}
         """By name on the target."""
 
+    def apply(self, flow: Flow) -> None:
+        """New topics are made by the changed settings."""
+        self._flow = flow
+
     def limits(self, remote: str) -> TargetLimits:
         return self._limits.get(remote, TargetLimits())
 

@@ -19,14 +19,8 @@ from py4j.java_gateway import (  # type: ignore[import-untyped]
 )
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from heliograph.config.layering import (
-    SOURCE_CONNECTOR,
-    Config,
-    connector_config,
-    make_layers,
-    pair_starts,
-    worker_config,
-)
+from heliograph.config.findings import Config, Report
+from heliograph.config.layering import connector_config, make_layers, pair_starts, worker_config
 from heliograph.config.properties import parse_properties
 from heliograph.config.table import CLIENT_KEYS, CONNECTION_KEYS, CONNECTOR_NAMES, KEYS
 from heliograph.config.values import split_list
@@ -151,7 +145,7 @@ def _source_connector(java: Any, policy: Any, topic_filter: Any) -> Any:
     """`MirrorSourceConnector.shouldReplicateTopic`, which is not public."""
     kinds = [_class(java, MIRROR + n) for n in ("SourceAndTarget", "ReplicationPolicy", "TopicFilter")]
     kinds.append(_class(java, MIRROR + "ConfigPropertyFilter"))
-    connector_class = _class(java, SOURCE_CONNECTOR)
+    connector_class = _class(java, f"{MIRROR}MirrorSourceConnector")
     maker = connector_class.getDeclaredConstructor(_array(java, java.jvm.Class, kinds))
     maker.setAccessible(True)
     pair = java.jvm.org.apache.kafka.connect.mirror.SourceAndTarget("A", "B")
@@ -303,10 +297,10 @@ def test_layers_are_those_of_mirror_maker_config(java: Any, seed: int) -> None:
     properties = java.jvm.java.util.Properties()
     properties.load(java.jvm.java.io.StringReader(text))
     theirs = java.jvm.org.apache.kafka.connect.mirror.MirrorMakerConfig(properties)
-    aliases = split_list(parse_properties(text.encode(), "f").entries["clusters"].value)
-    layers = make_layers(parse_properties(text.encode(), "f").entries, aliases, _java_names(java))
+    aliases = split_list(parse_properties(text.encode(), Report("f"))["clusters"].value)
+    layers = make_layers(parse_properties(text.encode(), Report("f")), aliases, _java_names(java))
     pairs = {str(pair.toString()) for pair in theirs.clusterPairs()}
-    connector_class = _class(java, SOURCE_CONNECTOR)
+    connector_class = _class(java, f"{MIRROR}MirrorSourceConnector")
     for source, target in product(aliases, aliases):
         if source == target:
             continue

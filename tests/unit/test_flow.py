@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from heliograph.config import build_settings, parse_properties
+from heliograph.config import parse_settings
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.formats import Trouble
 from heliograph.mirror.outcomes import Outcome
@@ -23,7 +23,7 @@ a->b.enabled = true
 
 def driver(more: str = "", *, partitions: int = 2) -> FlowDriver:
     """A flow that copies topic t."""
-    settings = build_settings(parse_properties((CONFIG + more).encode(), "mm2.properties"))
+    settings = parse_settings(CONFIG + more)
     driver = FlowDriver(settings.flows[0], settings.clusters["a"], settings.clusters["b"])
     driver.entries = {("t", partition): ENTRY for partition in range(partitions)}
     return driver

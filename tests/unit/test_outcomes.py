@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.config import Flow, build_settings, parse_properties
+from heliograph.config import Flow, parse_settings
 from heliograph.kafka.admin import EARLIEST
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from tests.unit.logs import ENTRY
@@ -24,7 +24,7 @@ def flow(**policies: str) -> Flow:
         "a->b.enabled = true",
         *(f"a->b.{name.replace('_', '.')} = {value}" for name, value in policies.items()),
     ]
-    return build_settings(parse_properties("\n".join(lines).encode(), "mm2.properties")).flows[0]
+    return parse_settings("\n".join(lines)).flows[0]
 
 
 def answer(code: str, details: dict[str, Any] | None = None, **policies: str) -> GoOn | Stop:

@@ -6,18 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.config.properties import Entry, Place, parse_properties, read_properties
+from heliograph.config.findings import Entry, Place, Report
+from heliograph.config.load import read_bytes
+from heliograph.config.properties import parse_properties
 from heliograph.errors import ConfigError
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
 def values(text: str) -> dict[str, str]:
-    return {key: entry.value for key, entry in parse_properties(text.encode(), "f").entries.items()}
+    return {key: entry.value for key, entry in parse_properties(text.encode(), Report("f")).items()}
 
 
 def lines(text: str) -> dict[str, int]:
-    entries = parse_properties(text.encode(), "f").entries.values()
+    entries = parse_properties(text.encode(), Report("f")).values()
     return {entry.key: entry.place.line for entry in entries if entry.place}
 
 
@@ -51,27 +53,45 @@ def test_lines_count_comments_continuations_and_all_line_ends() -> None:
 
 
 def test_later_duplicate_wins_with_a_warning() -> None:
-    raw = parse_properties(b"a=1\nb=2\na=3\n", "mm2.properties")
-    assert raw.entries["a"] == Entry("a", "3", Place("mm2.properties", 3))
-    [(place, text)] = raw.warnings
-    assert str(place) == "mm2.properties line 3"
-    assert text == '"a" is given twice; line 3 replaces line 1'
+    report = Report("mm2.properties")
+    entries = parse_properties(b"a=1\nb=2\na=3\n", report)
+    assert entries["a"] == Entry("a", "3", Place("mm2.properties", 3))
+    [finding] = report.findings
+    assert str(finding) == 'mm2.properties:3:1: "a" is given twice; line 3 replaces line 1'
+
+
+def test_a_column_is_that_of_the_key() -> None:
+    assert parse_properties(b"a=1\n   b=2\n", Report("f"))["b"].place == Place("f", 2, 4)
+
+
+@pytest.mark.parametrize("text", [r"topics = LH\.ORDERS", r"topics = \w+", r"a = \\\d"])
+def test_a_backslash_that_java_drops_gives_a_warning(text: str) -> None:
+    report = Report("f")
+    parse_properties(text.encode(), report)
+    assert [finding.rule for finding in report.findings] == ["dropped-backslash"]
+
+
+@pytest.mark.parametrize("text", [r"topics = LH\\.ORDERS", r"a = \t\n\u0041\ \:\=\#\!", "a = x\\\n y"])
+def test_a_backslash_that_java_keeps_gives_none(text: str) -> None:
+    report = Report("f")
+    parse_properties(text.encode(), report)
+    assert report.findings == ()
 
 
 def test_bad_escape_names_its_line() -> None:
-    with pytest.raises(ConfigError, match=r"f line 2: invalid escape \\u12"):
-        parse_properties(b"a=1\nb=\\u12", "f")
+    with pytest.raises(ConfigError, match=r"f:2:1: invalid escape \\u12"):
+        parse_properties(b"a=1\nb=\\u12", Report("f"))
 
 
 def test_latin_1_is_read_with_a_warning() -> None:
-    raw = parse_properties("a=1\nb=é".encode("latin-1"), "f")
-    assert raw.entries["b"].value == "é"
-    assert raw.warnings[0][0].line == 2
+    report = Report("f")
+    assert parse_properties("a=1\nb=é".encode("latin-1"), report)["b"].value == "é"
+    assert report.findings[0].place == Place("f", 2)
 
 
 def test_missing_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
-        read_properties(tmp_path / "none.properties")
+        read_bytes(tmp_path / "none.properties")
 
 
 @given(st.dictionaries(TEXTS, TEXTS))
@@ -82,4 +102,4 @@ def test_written_properties_come_back(pairs: dict[str, str]) -> None:
 @given(st.binary(max_size=60))
 def test_any_bytes_load_or_give_a_config_error(content: bytes) -> None:
     with contextlib.suppress(ConfigError):
-        parse_properties(content, "f")
+        parse_properties(content, Report("f"))

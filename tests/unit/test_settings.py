@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.config import Flow, Settings, build_settings, load_settings, parse_properties
+from heliograph.config import Flow, Settings, load_settings, parse_settings
 from heliograph.config.document import render
 from heliograph.config.table import KEYS, Effect, Key, Scope, Where, find_key
 from heliograph.config.values import BadValue, parse_address, parse_value, split_list
@@ -23,7 +23,7 @@ A->B.enabled = true
 
 
 def load(more: str = "", *, base: str = BASE, only: tuple[str, ...] = ()) -> Settings:
-    return build_settings(parse_properties((base + more).encode(), "mm2.properties"), only_targets=only)
+    return parse_settings(base + more, only_targets=only)
 
 
 def flow(more: str = "") -> Flow:
@@ -123,12 +123,14 @@ def test_producer_of_the_data_is_the_targets() -> None:
 
 
 def test_client_keys_of_source_and_target() -> None:
-    one = flow("A.consumer.client.rack=r\nA.consumer.fetch.max.bytes=5\nB.producer.linger.ms=7\n")
-    assert one.source_consumer["client.rack"] == "r"
-    assert one.source_consumer["fetch.max.bytes"] == "5"
-    assert one.source_consumer["bootstrap.servers"] == "a:9092"
-    assert one.target_producer["linger.ms"] == "7"
-    assert one.target_producer["bootstrap.servers"] == "b:9092"
+    """Connection settings are the cluster's; a client has its own only where they differ."""
+    settings = load(
+        "A.consumer.client.rack=r\nA.ssl.protocol=TLSv1.3\nA.consumer.ssl.protocol=TLSv1.2\nB.producer.linger.ms=7\n"
+    )
+    [one] = settings.flows
+    assert one.source_consumer == {"client.rack": "r", "ssl.protocol": "TLSv1.2"}
+    assert one.target_producer == {"linger.ms": "7"}
+    assert settings.clusters["A"].properties == {"ssl.protocol": "TLSv1.3"}
 
 
 def test_top_level_enabled_turns_on_every_pair_that_mm2_starts() -> None:
@@ -179,7 +181,7 @@ def test_old_names_work_with_a_warning_and_new_ones_win() -> None:
     settings = load("topics.blacklist=x\n")
     assert settings.flows[0].topics.exclude == ("x",)
     assert [str(w) for w in settings.warnings] == [
-        'mm2.properties line 5: "topics.blacklist" is an old name; write "topics.exclude"'
+        'mm2.properties:5:1: "topics.blacklist" is an old name; write "topics.exclude"'
     ]
     assert flow("topics.blacklist=x\ntopics.exclude=y\n").topics.exclude == ("y",)
 
@@ -259,14 +261,13 @@ def test_bad_addresses(text: str) -> None:
     [
         (
             "A->B.topcs=x",
-            'CONFIG: mm2.properties line 5: "A->B.topcs" is not a known key; did you mean "topics"?',
+            'CONFIG: mm2.properties:5:1: "A->B.topcs" is not a known key; did you mean "topics"?',
         ),
-        ("taks.max=2", 'line 5: "taks.max" is not a known key; did you mean "tasks.max"?'),
+        ("taks.max=2", 'mm2.properties:5:1: "taks.max" is not a known key; did you mean "tasks.max"?'),
         ("A.bootstrap.server=x:1", 'did you mean "A.bootstrap.servers"?'),
         ("A.consumer.isolation.levl=x", 'did you mean "A.consumer.isolation.level"?'),
         ("A->B.source.consumer.isolation.levl=x", 'did you mean "source.consumer.isolation.level"?'),
         ("BB.group.id=x", 'did you mean "B.group.id"?'),
-        ("something.else=1", '"something.else" is not a known key'),
         ("A->C.enabled=true", 'names the unknown cluster "C"'),
         ("A->A.enabled=true", "from a cluster to itself"),
         ("tasks.max=0", '"tasks.max" must be at least 1, not 0'),
@@ -290,9 +291,7 @@ def test_bad_addresses(text: str) -> None:
         ("replication.policy.class=com.example.Mine", "must be one of org.apache.kafka.connect.mirror.Default"),
         ("A->B.topics=*x", '"A->B.topics": pattern "*x" cannot be used'),
         ("A->B.topics=a{1,3}", "a comma ends a pattern"),
-        ("A.security.protocol=SASL_SSL", 'line 5: "A.security.protocol" = SASL_SSL is not supported yet'),
-        ("security.protocol=ssl", "is not supported yet"),
-        ("A->B.source.consumer.security.protocol=SSL", "is not supported yet"),
+        ("A.security.protocol=TLS", "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("B.bootstrap.servers=a:9092", "are the same cluster: both have a:9092"),
         ("B.bootstrap.servers=A:9092, x:1", "are the same cluster"),
         ("B.bootstrap.servers=", 'cluster "B" has no bootstrap servers'),
@@ -302,7 +301,7 @@ def test_bad_addresses(text: str) -> None:
         ("clusters=", "names no cluster"),
         ("clusters=A, B, Ü", "cannot be part of a topic name"),
         ("A->B.source.cluster.alias=C", "differs from the source of A->B"),
-        ("A.consumer.client.rack=${env:RACK}", "has a placeholder"),
+        ("A.consumer.client.rack=${env:NO_SUCH_RACK}", 'the environment variable "NO_SUCH_RACK", which is not set'),
         ("A->B.enabled=false", "nothing to run: no flow is enabled"),
         ("replication.policy.separator=A", 'alias "A" contains the separator'),
     ],
@@ -321,21 +320,26 @@ def test_all_errors_come_together_in_the_order_of_the_file() -> None:
     text = refusal("taks.max=1\nreplication.factor=x\nA->C.enabled=true\nB.bootstrap.servers=b\n")
     assert text.splitlines() == [
         "CONFIG: mm2.properties: 4 errors",
-        '  line 5: "taks.max" is not a known key; did you mean "tasks.max"?',
-        '  line 6: "replication.factor" must be a whole number, not "x"',
-        '  line 7: "A->C.enabled" names the unknown cluster "C"; "clusters" has A, B',
-        '  line 8: "B.bootstrap.servers" must be a list of host:port; "b" is not',
+        '  mm2.properties:5:1: "taks.max" is not a known key; did you mean "tasks.max"?',
+        '  mm2.properties:6:1: "replication.factor" must be a whole number, not "x"',
+        '  mm2.properties:7:1: "A->C.enabled" names the unknown cluster "C"; "clusters" has A, B',
+        '  mm2.properties:8:1: "B.bootstrap.servers" must be a list of host:port; "b" is not',
     ]
 
 
 def test_config_error_with_findings_pickles() -> None:
     with pytest.raises(ConfigError) as caught:
-        load("x=1\ny=2\n")
+        load("topcs=1\ntaks.max=2\n")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert len(caught.value.details["findings"]) == 2
 
 
 # -- notes and warnings
+
+
+def test_a_key_that_resembles_none_is_a_warning() -> None:
+    [warning] = load("something.else=1").warnings
+    assert str(warning).startswith('mm2.properties:5:1: "something.else" is not a known key')
 
 
 @pytest.mark.parametrize(
@@ -356,7 +360,7 @@ def test_config_error_with_findings_pickles() -> None:
 )
 def test_key_that_mm2_ignores_at_its_place_gives_the_right_place(more: str, hint: str) -> None:
     [warning] = load(more).warnings
-    assert str(warning) == f'mm2.properties line 5: "{more.partition("=")[0]}" has no effect at this place; {hint}'
+    assert str(warning) == f'mm2.properties:5:1: "{more.partition("=")[0]}" has no effect at this place; {hint}'
 
 
 def test_keys_without_effect_are_noted_with_their_place() -> None:
@@ -364,9 +368,9 @@ def test_keys_without_effect_are_noted_with_their_place() -> None:
         "emit.heartbeats.enabled=false\nA->B.sync.group.offsets.enabled=true\nB.consumer.check.crcs=true\n"
     ).notes
     assert [str(note) for note in notes] == [
-        'mm2.properties line 5: "emit.heartbeats.enabled" has no effect yet',
-        'mm2.properties line 6: "A->B.sync.group.offsets.enabled" has no effect yet',
-        'mm2.properties line 7: "B.consumer.check.crcs" has no effect: checksums are always checked',
+        'mm2.properties:5:1: "emit.heartbeats.enabled" has no effect yet',
+        'mm2.properties:6:1: "A->B.sync.group.offsets.enabled" has no effect yet',
+        'mm2.properties:7:1: "B.consumer.check.crcs" has no effect: checksums are always checked',
     ]
 
 

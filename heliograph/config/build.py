@@ -1,0 +1,404 @@
+"""From parts to settings: values by their types, flows and clusters; dictionaries of strings end here.
+
+Pure. Every fault is put into the report; the caller raises them all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from heliograph.config.clients import CLIENT_NAMES
+from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.parts import Connector, FlowParts, Parts, State, source_consumer, target_producer
+from heliograph.config.settings import (
+    Checkpoints,
+    ClusterSettings,
+    Flow,
+    Heartbeats,
+    OffsetSyncs,
+    Settings,
+    TopicSync,
+)
+from heliograph.config.table import DEFAULTS, owner_of
+from heliograph.config.values import BadValue, Value, parse_address, parse_value, split_list
+from heliograph.errors import ConfigError
+from heliograph.filters import NameFilter
+from heliograph.naming import IdentityPolicy, ReplicationPolicy, make_policy
+
+_MUST_AGREE = ("replication.policy.class", "replication.policy.separator", "offset-syncs.topic.location")
+"""What the connectors of a flow must have in common, or one looks for what the other does not write."""
+
+
+def build_settings(
+    parts: Sequence[Parts], report: Report, *, only_targets: Sequence[str] = (), need_flow: bool = True
+) -> Settings:
+    """One settings object of all parts of a file; faults are in the report."""
+    flows = [_build_flow(flow, report) for part in parts for flow in part.flows]
+    flows = _without_storage_topics(flows)
+    _check_flows_once(flows, report)
+    aliases = list(dict.fromkeys(alias for part in parts for alias in part.clusters))
+    flows = _keep_targets(flows, aliases, only_targets, report, need_flow=need_flow)
+    clusters = _build_clusters(parts, flows, report)
+    _check_same_cluster(clusters, parts, report)
+    top = _Reader({key: entry for part in parts for key, entry in part.top.items()})
+    return Settings(
+        file=report.file,
+        clusters=clusters,
+        flows=tuple(flows),
+        spark={key: entry.value for key, entry in top.config.items() if key.startswith("spark.")},
+        epoch_ms=top.number("epoch.ms"),
+        heartbeats_everywhere=any(part.heartbeats_everywhere for part in parts),
+        resources=tuple(part.resource for part in parts if part.resource is not None),
+        findings=report.findings,
+    )
+
+
+# -- typed reading; faults were reported when the keys were checked, so the default stands in for them
+
+_V = TypeVar("_V", bool, int, str, tuple[str, ...])
+
+
+class _Reader:
+    """Values of a configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def entry(self, name: str) -> Entry | None:
+        key = DEFAULTS[name]
+        return next((self.config[n] for n in (name, *key.old_names) if n in self.config), None)
+
+    def value(self, name: str) -> Value:
+        key, entry = DEFAULTS[name], self.entry(name)
+        if entry is not None and not entry.is_missing:
+            try:
+                return parse_value(key, entry.value)
+            except BadValue:
+                pass
+        return parse_value(key, key.default or "")
+
+    def _typed(self, name: str, kind: type[_V]) -> _V:
+        value = self.value(name)
+        assert isinstance(value, kind), name
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self._typed(name, bool)
+
+    def number(self, name: str) -> int:
+        return self._typed(name, int)
+
+    def text(self, name: str) -> str:
+        return self._typed(name, str)
+
+    def items(self, name: str) -> tuple[str, ...]:
+        return self._typed(name, tuple)
+
+
+class _Connectors(_Reader):
+    """Values of a flow's connectors, each key read from the connector that it belongs to."""
+
+    def __init__(self, parts: FlowParts) -> None:
+        self._readers = {kind: _Reader(config) for kind, config in parts.connectors.items()}
+        present = [kind for kind in Connector if kind in parts.connectors]
+        super().__init__(parts.connectors[present[0]] if present else {})
+
+    def entry(self, name: str) -> Entry | None:
+        reader = self._readers.get(owner_of(name))
+        return super().entry(name) if reader is None or reader.config is self.config else reader.entry(name)
+
+
+# -- flows
+
+
+def _build_flow(parts: FlowParts, report: Report) -> Flow:
+    flow, store = _Connectors(parts), _Reader(parts.worker)
+    copying = parts.connectors.get(Connector.SOURCE)
+    if not parts.connectors:
+        report.error(
+            "no-connector",
+            f"no connector is enabled for the flow {parts.name}, so nothing would be mirrored",
+            parts.place,
+            remedy='write "sourceConnector: {}", and "checkpointConnector: {}" to carry consumer groups over',
+        )
+    _check_aliases_kept(parts, flow.config, report)
+    _check_agreement(parts, report)
+    consumer, producer = _texts(source_consumer(flow.config)), _texts(target_producer(parts.worker, flow.config))
+    exactly_once = store.text("exactly.once.source.support")
+    rate = flow.value("max.bytes.per.second")
+    return Flow(
+        source=parts.source,
+        target=parts.target,
+        enabled=copying is not None and flow.flag("enabled"),
+        state=_state(parts, Connector.SOURCE, flow, "state"),
+        topics=_build_filter(flow, "topics", "topics.exclude", report),
+        policy=_build_policy(flow, parts, report),
+        heartbeats_replicated=flow.flag("heartbeats.replication.enabled"),
+        never_mirrored=frozenset(),
+        tasks_max=flow.number("tasks.max"),
+        replication_factor=flow.number("replication.factor"),
+        refresh_topics_enabled=flow.flag("refresh.topics.enabled"),
+        refresh_topics_interval_s=flow.number("refresh.topics.interval.seconds"),
+        topic_sync=_build_topic_sync(flow, report),
+        offset_syncs=OffsetSyncs(
+            enabled=flow.flag("emit.offset-syncs.enabled"),
+            location=flow.text("offset-syncs.topic.location"),
+            lag_max=flow.number("offset.lag.max"),
+            replication_factor=flow.number("offset-syncs.topic.replication.factor"),
+        ),
+        checkpoints=_build_checkpoints(parts, flow, report),
+        heartbeats=_build_heartbeats(parts, flow),
+        group_id=store.text("group.id"),
+        client_id=store.text("client.id"),
+        connector_name=flow.text("name"),
+        offset_storage_topic=store.text("offset.storage.topic"),
+        offset_storage_partitions=store.number("offset.storage.partitions"),
+        offset_storage_replication_factor=store.number("offset.storage.replication.factor"),
+        config_storage_topic=store.text("config.storage.topic"),
+        config_storage_replication_factor=store.number("config.storage.replication.factor"),
+        status_storage_topic=store.text("status.storage.topic"),
+        status_storage_partitions=store.number("status.storage.partitions"),
+        status_storage_replication_factor=store.number("status.storage.replication.factor"),
+        offset_flush_interval_ms=store.number("offset.flush.interval.ms"),
+        exactly_once=exactly_once,
+        isolation_level=_isolation(consumer, exactly_once=exactly_once == "enabled"),
+        auto_offset_reset=consumer.get("auto.offset.reset", "earliest").strip().lower(),
+        source_consumer=consumer,
+        target_producer=producer,
+        compression=producer.get("compression.type", "none").strip().lower(),
+        on_data_loss=flow.text("on.data.loss"),
+        on_topic_recreated=flow.text("on.topic.recreated"),
+        on_record_error=flow.text("on.record.error"),
+        offset_translation=flow.text("offset.translation"),
+        max_bytes_per_second=rate if isinstance(rate, int) else None,
+    )
+
+
+def _build_topic_sync(flow: _Reader, report: Report) -> TopicSync:
+    return TopicSync(
+        configs_enabled=flow.flag("sync.topic.configs.enabled"),
+        configs_interval_s=flow.number("sync.topic.configs.interval.seconds"),
+        configs_exclude=_build_filter(flow, "config.properties.exclude", "", report),
+        use_defaults_from=flow.text("use.defaults.from"),
+        acls_enabled=flow.flag("sync.topic.acls.enabled"),
+        acls_interval_s=flow.number("sync.topic.acls.interval.seconds"),
+    )
+
+
+def _build_checkpoints(parts: FlowParts, flow: _Reader, report: Report) -> Checkpoints | None:
+    groups = _build_filter(flow, "groups", "groups.exclude", report)
+    given = parts.connectors.get(Connector.CHECKPOINT)
+    if given is None or not _Reader(given).flag("enabled") or not flow.flag("emit.checkpoints.enabled"):
+        return None
+    return Checkpoints(
+        state=_state(parts, Connector.CHECKPOINT, flow, "checkpoints.state"),
+        interval_s=flow.number("emit.checkpoints.interval.seconds"),
+        replication_factor=flow.number("checkpoints.topic.replication.factor"),
+        groups=groups,
+        refresh_groups_enabled=flow.flag("refresh.groups.enabled"),
+        refresh_groups_interval_s=flow.number("refresh.groups.interval.seconds"),
+        sync_group_offsets=flow.flag("sync.group.offsets.enabled"),
+        sync_group_offsets_interval_s=flow.number("sync.group.offsets.interval.seconds"),
+    )
+
+
+def _build_heartbeats(parts: FlowParts, flow: _Reader) -> Heartbeats | None:
+    """A heartbeat connector runs whether or not its flow is enabled."""
+    if Connector.HEARTBEAT not in parts.connectors or not flow.flag("emit.heartbeats.enabled"):
+        return None
+    return Heartbeats(
+        state=_state(parts, Connector.HEARTBEAT, flow, "heartbeats.state"),
+        interval_s=flow.number("emit.heartbeats.interval.seconds"),
+        replication_factor=flow.number("heartbeats.topic.replication.factor"),
+    )
+
+
+def _state(parts: FlowParts, kind: Connector, flow: _Reader, name: str) -> State:
+    """As a resource says it, else as a property file does."""
+    return parts.states.get(kind) or State(flow.text(name))
+
+
+def _texts(config: Config) -> dict[str, str]:
+    return {key: entry.value for key, entry in config.items()}
+
+
+def _isolation(consumer: dict[str, str], *, exactly_once: bool) -> str:
+    default = "read_committed" if exactly_once else "read_uncommitted"
+    return consumer.get("isolation.level", default).strip().lower()
+
+
+def _check_aliases_kept(parts: FlowParts, config: Config, report: Report) -> None:
+    for side, alias in (("source", parts.source), ("target", parts.target)):
+        entry = config.get(f"{side}.cluster.alias")
+        if entry is not None and entry.value.strip() != alias:
+            report.error(
+                "alias-changed",
+                f'"{entry.key}" = {entry.value} differs from the {side} of {parts.name}',
+                entry,
+                remedy="remove it",
+            )
+
+
+def _check_agreement(parts: FlowParts, report: Report) -> None:
+    """The heartbeat connector uses neither; there only what is written must agree."""
+    readers = {kind: _Reader(config) for kind, config in parts.connectors.items()}
+    first = readers.get(Connector.SOURCE)
+    if first is None:
+        return
+    for name in _MUST_AGREE:
+        for kind, reader in readers.items():
+            entry = reader.entry(name)
+            if reader.value(name) == first.value(name) or (kind is Connector.HEARTBEAT and entry is None):
+                continue
+            there = first.entry(name)
+            report.error(
+                "connectors-differ",
+                f"{name} of {parts.name} is {first.value(name)} for the source connector "
+                f"and {reader.value(name)} for {kind}",
+                entry or there or parts.place,
+                remedy="write the same value in all connectors of the flow",
+            )
+
+
+def _build_filter(flow: _Reader, include: str, exclude: str, report: Report) -> NameFilter:
+    patterns: dict[str, tuple[str, ...]] = {}
+    for name in filter(None, (include, exclude)):
+        patterns[name] = flow.items(name)
+        try:
+            NameFilter(patterns[name])
+        except ConfigError as error:
+            entry = flow.entry(name)
+            report.error(
+                "bad-pattern",
+                f'"{entry.key if entry else name}": {error.what}: {error.why}',
+                entry,
+                remedy=error.remedy,
+            )
+            patterns[name] = ()
+    return NameFilter(patterns[include], patterns.get(exclude, ()))
+
+
+def _build_policy(flow: _Reader, parts: FlowParts, report: Report) -> ReplicationPolicy:
+    entry = flow.entry("replication.policy.separator")
+    separator = entry.value if entry else "."
+    internal = flow.flag("replication.policy.internal.topic.separator.enabled") if entry else True
+    policy = make_policy(
+        flow.text("replication.policy.class"), separator, parts.source, internal_separator_enabled=internal
+    )
+    for alias in (parts.source, parts.target):
+        if separator and separator in alias and not isinstance(policy, IdentityPolicy):
+            report.error(
+                "separator-in-alias",
+                f'alias "{alias}" contains the separator "{separator}", so remote topics cannot be told apart',
+                entry or parts.place,
+                remedy="choose another alias or set replication.policy.separator",
+            )
+    return policy
+
+
+def _without_storage_topics(flows: list[Flow]) -> list[Flow]:
+    """Storage topics lie on targets, which may be the sources of other flows."""
+    storage = frozenset(
+        topic
+        for flow in flows
+        for topic in (flow.offset_storage_topic, flow.config_storage_topic, flow.status_storage_topic)
+    )
+    return [replace(flow, never_mirrored=storage) for flow in flows]
+
+
+def _check_flows_once(flows: Iterable[Flow], report: Report) -> None:
+    seen: set[str] = set()
+    for flow in flows:
+        if flow.name in seen:
+            report.error("flow-twice", f"the flow {flow.name} is in two documents", remedy="keep one of them")
+        seen.add(flow.name)
+
+
+def _keep_targets(
+    flows: list[Flow], aliases: Collection[str], only_targets: Sequence[str], report: Report, *, need_flow: bool
+) -> list[Flow]:
+    for alias in only_targets:
+        if alias not in aliases:
+            report.error(
+                "unknown-cluster",
+                f'--clusters names the unknown cluster "{alias}"',
+                remedy=f"it has {', '.join(aliases)}",
+            )
+    kept = [flow for flow in flows if not only_targets or flow.target in only_targets]
+    if need_flow and not any(flow.enabled for flow in kept):
+        ending = f" that ends in {', '.join(only_targets)}" if only_targets else ""
+        report.error(
+            "nothing-to-run", f"nothing to run: no flow{ending} is enabled", remedy='write "A->B.enabled = true"'
+        )
+    return kept
+
+
+# -- clusters
+
+
+def _build_clusters(parts: Sequence[Parts], flows: Collection[Flow], report: Report) -> dict[str, ClusterSettings]:
+    """Each cluster once; two documents must say the same of it."""
+    clusters: dict[str, ClusterSettings] = {}
+    needed = {alias for flow in flows if flow.enabled for alias in (flow.source, flow.target)}
+    for part in parts:
+        for alias, config in part.clusters.items():
+            cluster = _build_cluster(alias, config, report, needed=alias in needed)
+            known = clusters.setdefault(alias, cluster)
+            if known.bootstrap_servers != cluster.bootstrap_servers:
+                report.error(
+                    "cluster-differs",
+                    f'two documents give different bootstrap servers for cluster "{alias}"',
+                    config.get("bootstrap.servers"),
+                    remedy="give the clusters different aliases, or run the documents one by one",
+                )
+    return clusters
+
+
+def _build_cluster(alias: str, config: Config, report: Report, *, needed: bool) -> ClusterSettings:
+    servers = config.get("bootstrap.servers")
+    addresses: list[str] = []
+    for text in split_list(servers.value) if servers and not servers.is_missing else ():
+        try:
+            addresses += [parse_address(text)] if text else []
+        except BadValue as error:
+            hidden = servers is not None and servers.reference
+            report.error("bad-value", f'"{alias}.bootstrap.servers" {error.hidden if hidden else error}', servers)
+    if needed and not (servers and split_list(servers.value)):
+        report.error(
+            "no-bootstrap-servers",
+            f'cluster "{alias}" has no bootstrap servers',
+            servers,
+            remedy=f'write "{alias}.bootstrap.servers = host:port"',
+        )
+    protocol = config.get("security.protocol")
+    client_id = config.get("client.id")
+    own = {"bootstrap.servers", "security.protocol"}
+    return ClusterSettings(
+        alias=alias,
+        bootstrap_servers=tuple(dict.fromkeys(addresses)),
+        security_protocol=protocol.value.strip().upper() if protocol else "PLAINTEXT",
+        client_id=client_id.value if client_id else "",
+        properties={key: entry.value for key, entry in config.items() if key in CLIENT_NAMES and key not in own},
+    )
+
+
+def _check_same_cluster(clusters: Mapping[str, ClusterSettings], parts: Sequence[Parts], report: Report) -> None:
+    """One cluster under two aliases would be mirrored to itself."""
+    owners: dict[str, str] = {}
+    for cluster in clusters.values():
+        for address in cluster.bootstrap_servers:
+            other = owners.setdefault(address.lower(), cluster.alias)
+            if other != cluster.alias:
+                at = next(
+                    (p.clusters[cluster.alias].get("bootstrap.servers") for p in parts if cluster.alias in p.clusters),
+                    None,
+                )
+                report.error(
+                    "same-cluster",
+                    f'"{other}" and "{cluster.alias}" are the same cluster: both have {address}',
+                    at,
+                    remedy="a cluster cannot be mirrored to itself",
+                )
+                break

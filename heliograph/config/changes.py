@@ -1,0 +1,63 @@
+"""What of a changed configuration takes effect while the mirror runs, and what needs a restart. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from heliograph.config.settings import Flow, Settings
+
+LIVE = frozenset({
+    "state", "topics", "heartbeats_replicated", "tasks_max", "replication_factor", "refresh_topics_enabled",
+    "refresh_topics_interval_s", "topic_sync", "checkpoints", "heartbeats", "offset_flush_interval_ms",
+    "on_data_loss", "on_topic_recreated", "on_record_error", "max_bytes_per_second", "offset_translation",
+})  # fmt: skip
+"""Fields of a flow that the next plan takes up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The settings to go on with, and a line for each difference."""
+
+    settings: Settings
+    applied: tuple[str, ...] = ()
+    need_restart: tuple[str, ...] = ()
+
+
+def compare(running: Settings, wanted: Settings) -> Changes:
+    """What to take over of the wanted settings, and what must wait."""
+    applied: list[str] = []
+    waiting: list[str] = []
+    flows = []
+    by_name = {flow.name: flow for flow in wanted.flows}
+    for flow in running.flows:
+        new = by_name.pop(flow.name, None)
+        if new is None:
+            waiting.append(f"{flow.name} is gone")
+            flows.append(flow)
+            continue
+        flows.append(_take_over(flow, new, applied, waiting))
+    waiting += [f"{name} is new" for name, flow in by_name.items() if flow.enabled]
+    for alias in running.clusters.keys() | wanted.clusters.keys():
+        if running.clusters.get(alias) != wanted.clusters.get(alias):
+            waiting.append(f'cluster "{alias}"')
+    if running.spark != wanted.spark:
+        waiting.append("spark.*")
+    if running.epoch_ms != wanted.epoch_ms:
+        applied.append(f"epoch.ms: {running.epoch_ms} -> {wanted.epoch_ms}")
+    settings = replace(running, flows=tuple(flows), epoch_ms=wanted.epoch_ms)
+    return Changes(settings=settings, applied=tuple(applied), need_restart=tuple(sorted(waiting)))
+
+
+def _take_over(flow: Flow, new: Flow, applied: list[str], waiting: list[str]) -> Flow:
+    changes: dict[str, Any] = {}
+    for field in fields(Flow):
+        before, after = getattr(flow, field.name), getattr(new, field.name)
+        if before == after:
+            continue
+        if field.name in LIVE:
+            changes[field.name] = after
+            applied.append(f"{flow.name}: {field.name.replace('_', ' ')}")
+        else:
+            waiting.append(f"{flow.name}: {field.name.replace('_', ' ')}")
+    return replace(flow, **changes) if changes else flow

@@ -1,0 +1,128 @@
+"""The fields of a `KafkaMirrorMaker2` resource, all versions together: which are known where, what each is here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from enum import StrEnum
+
+from heliograph.config.findings import Place, Report
+from heliograph.config.yamltree import Mapping as Map
+
+
+class Role(StrEnum):
+    """What a field is here."""
+
+    READ = "read"
+    PODS = "concerns its pods and is kept for them"
+    POINTLESS = "has no effect here"
+    LATER = "has no effect yet"
+
+
+R, P, N, L = Role.READ, Role.PODS, Role.POINTLESS, Role.LATER
+
+DOCUMENT = dict.fromkeys(("apiVersion", "kind", "metadata", "spec"), R) | {"status": N}
+SPEC = {
+    **dict.fromkeys(("replicas", "connectCluster", "clusters", "target", "mirrors"), R),
+    **dict.fromkeys(
+        (
+            "version", "image", "resources", "livenessProbe", "readinessProbe", "jvmOptions", "jmxOptions", "logging",
+            "clientRackInitImage", "rack", "metricsConfig", "metrics", "tracing", "template", "externalConfiguration",
+            "affinity", "tolerations",
+        ),
+        P,
+    ),
+}  # fmt: skip
+CLUSTER = dict.fromkeys(("alias", "bootstrapServers", "tls", "authentication", "config"), R)
+STORAGE = {
+    "groupId": "group.id",
+    "configStorageTopic": "config.storage.topic",
+    "statusStorageTopic": "status.storage.topic",
+    "offsetStorageTopic": "offset.storage.topic",
+}
+"""Fields of the `v1` target, and the worker's keys they stand for."""
+TARGET = CLUSTER | dict.fromkeys(STORAGE, R)
+PATTERNS = {
+    "topicsPattern": "topics",
+    "topicsExcludePattern": "topics.exclude",
+    "topicsBlacklistPattern": "topics.exclude",
+    "groupsPattern": "groups",
+    "groupsExcludePattern": "groups.exclude",
+    "groupsBlacklistPattern": "groups.exclude",
+}
+OLD_PATTERNS = {
+    "topicsBlacklistPattern": "topicsExcludePattern",
+    "groupsBlacklistPattern": "groupsExcludePattern",
+}
+MIRROR = dict.fromkeys(
+    (
+        "source", "sourceCluster", "targetCluster", "sourceConnector", "checkpointConnector", "heartbeatConnector",
+        *PATTERNS,
+    ),
+    R,
+)  # fmt: skip
+CONNECTOR = {
+    **dict.fromkeys(("tasksMax", "config", "state", "pause"), R),
+    "version": N,
+    "autoRestart": N,
+    "listOffsets": L,
+    "alterOffsets": L,
+}
+TLS = {"trustedCertificates": R}
+CERTIFICATE = dict.fromkeys(("secretName", "certificate", "pattern"), R)
+AUTHENTICATION = {
+    **dict.fromkeys(
+        (
+            "type", "certificateAndKey", "username", "passwordSecret", "sasl", "config", "clientId", "clientSecret",
+            "tokenEndpointUri", "scope", "accessToken", "accessTokenLocation", "tlsTrustedCertificates",
+        ),
+        R,
+    ),
+    **dict.fromkeys(
+        (
+            "audience", "refreshToken", "clientAssertion", "clientAssertionLocation", "clientAssertionType",
+            "connectTimeoutSeconds", "readTimeoutSeconds", "httpRetries", "httpRetryPauseMs", "maxTokenExpirySeconds",
+            "accessTokenIsJwt", "disableTlsHostnameVerification", "enableMetrics", "includeAcceptHeader", "grantType",
+            "saslExtensions",
+        ),
+        L,
+    ),
+}  # fmt: skip
+
+_LEVELS: dict[str, Mapping[str, Role]] = {
+    "the document": DOCUMENT,
+    "spec": SPEC,
+    "a cluster": TARGET,
+    "a mirror": MIRROR,
+    "a connector": CONNECTOR,
+    "tls": TLS,
+    "authentication": AUTHENTICATION,
+}
+
+
+def check_fields(node: Map, known: Mapping[str, Role], path: str, report: Report) -> dict[str, Role]:
+    """Report what is not known here; gives the roles of the fields that are there."""
+    found: dict[str, Role] = {}
+    for name, place in node.keys.items():
+        role = known.get(name)
+        if role is None:
+            _report_unknown(name, known, path, place, report)
+            continue
+        found[name] = role
+        if role is not R:
+            report.inform("resource-field", f'"{path}.{name}" {role}' if path else f'"{name}" {role}', place)
+    return found
+
+
+def _report_unknown(name: str, known: Mapping[str, Role], path: str, place: Place, report: Report) -> None:
+    where = path or "the document"
+    elsewhere = [level for level, fields in _LEVELS.items() if name in fields and fields is not known]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    what = f'"{name}" is not a field of {where}'
+    if elsewhere:
+        hint = f"it belongs into {elsewhere[0]}: look at the indentation"
+        report.error("misplaced-field", what, place, remedy=hint)
+    elif near:
+        report.error("misspelt-key", what, place, remedy=f'did you mean "{near[0]}"?')
+    else:
+        report.warn("unknown-key", what, place, remedy="look at the spelling and the indentation")

@@ -1,0 +1,114 @@
+"""What can be said of a configuration: entries with their places, and findings about them. No rules here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from heliograph.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where something is written; line and column begin at 1."""
+
+    file: str
+    line: int
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key with its value; `place` is None for a default."""
+
+    key: str
+    value: str
+    place: Place | None = None
+    reference: str = ""
+    """The value as written, if it has placeholders: what may be shown instead of the value."""
+    is_missing: bool = False
+    """A placeholder in it could not be resolved; the value is still the text as written."""
+
+
+Config = dict[str, Entry]
+"""The keys that one reader gets."""
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something to say about a configuration, with its place; `rule` is a stable name for it."""
+
+    severity: Severity
+    rule: str
+    what: str
+    place: Place | None = None
+    remedy: str = ""
+    key: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.what}; {self.remedy}" if self.remedy else self.what
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}" if self.place else self.text
+
+
+class Report:
+    """Gathers the findings of one file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._findings: dict[Finding, None] = {}  # an ordered set: several flows may find the same fault
+
+    def add(
+        self, severity: Severity, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = ""
+    ) -> None:
+        place = at.place if isinstance(at, Entry) else at
+        key = at.key if isinstance(at, Entry) else ""
+        finding = Finding(severity=severity, rule=rule, what=what, place=place, remedy=remedy, key=key)
+        self._findings[finding] = None
+
+    def error(self, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = "") -> None:
+        self.add(Severity.ERROR, rule, what, at, remedy=remedy)
+
+    def warn(self, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = "") -> None:
+        self.add(Severity.WARNING, rule, what, at, remedy=remedy)
+
+    def inform(self, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = "") -> None:
+        self.add(Severity.INFO, rule, what, at, remedy=remedy)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """In the order of the file; what has no place comes first."""
+        return tuple(sorted(self._findings, key=lambda finding: finding.place or Place("", 0, 0)))
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity is severity)
+
+    @property
+    def has_errors(self) -> bool:
+        return any(finding.severity is Severity.ERROR for finding in self._findings)
+
+    def raise_errors(self) -> None:
+        raise_errors(self.file, self.of(Severity.ERROR))
+
+
+def raise_errors(file: str, errors: Iterable[Finding]) -> None:
+    """One ConfigError with everything that is wrong, if anything is."""
+    found = tuple(errors)
+    if len(found) == 1:
+        only = found[0]
+        raise ConfigError(only.what, where=str(only.place or file), remedy=only.remedy, findings=found)
+    if found:
+        lines = "".join(f"\n  {finding}" for finding in found)
+        raise ConfigError(f"{len(found)} errors{lines}", where=file, findings=found)

@@ -1,0 +1,154 @@
+"""What is allowed and yet probably not meant: rules over parts and settings that go beyond single keys. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.parts import FlowParts, Parts
+from heliograph.config.settings import Flow, Settings
+from heliograph.config.table import DEFAULTS
+from heliograph.config.values import BadValue, parse_value, split_list
+from heliograph.naming import IdentityPolicy
+
+DAY_S = 86_400
+MANY_REPLICAS = 3
+_PATTERN_KEYS = ("topics", "topics.exclude", "topics.blacklist", "groups", "groups.exclude", "groups.blacklist")
+_DOT = re.compile(r"(?<=[A-Za-z0-9])\.")
+_CLASS_OR_QUOTE = re.compile(r"\\Q.*?(?:\\E|$)|\[(?:\\.|[^\]])*\]|\\.", re.DOTALL)
+_GLOB = re.compile(r"(?:^|\|)\*|(?<=[A-Za-z0-9_-])\*(?=$|\|)")
+_POSIX = re.compile(r"\[\[:[a-z]+:\]\]")
+
+
+def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
+    """Add errors, warnings and infos."""
+    for part in parts:
+        for flow in part.flows:
+            for config in {id(config): config for config in flow.connectors.values()}.values():
+                _check_entries(config, report)
+            _check_entries(flow.worker, report)
+    _check_cycles(settings, report)
+    _check_checkpoints(settings, parts, report)
+
+
+def _check_entries(config: Config, report: Report) -> None:
+    for name, entry in config.items():
+        if entry.place is None or entry.is_missing:
+            continue
+        if name.startswith("refresh.") and name.endswith(".interval.seconds"):
+            _check_interval(name, entry, report)
+        elif name.endswith("replication.factor"):
+            _check_factor(name, entry, report)
+        elif name in _PATTERN_KEYS and not entry.reference:
+            for pattern in split_list(entry.value):
+                _check_pattern(pattern, entry, report)
+
+
+def _number(name: str, entry: Entry) -> int | None:
+    key = DEFAULTS.get(name)
+    try:
+        value = parse_value(key, entry.value) if key is not None else None
+    except BadValue:
+        return None
+    return value if isinstance(value, int) else None
+
+
+def _check_interval(name: str, entry: Entry, report: Report) -> None:
+    seconds = _number(name, entry)
+    if seconds is not None and seconds > DAY_S:
+        likely = seconds // 1000
+        meant = f"; if milliseconds are meant, write {likely}" if seconds % 1000 == 0 else ""
+        report.warn(
+            "long-interval",
+            f'"{entry.key}" is {seconds / DAY_S:.1f} days: what is new in between is not mirrored',
+            entry,
+            remedy=f"the unit is seconds{meant}",
+        )
+
+
+def _check_factor(name: str, entry: Entry, report: Report) -> None:
+    factor = _number(name, entry)
+    if factor is not None and factor > MANY_REPLICAS:
+        report.inform("many-replicas", f'"{entry.key}" = {factor} is above the usual {MANY_REPLICAS}', entry)
+
+
+def _check_pattern(pattern: str, entry: Entry, report: Report) -> None:
+    bare = _CLASS_OR_QUOTE.sub("_", pattern)
+    if _GLOB.search(bare):
+        report.warn(
+            "glob",
+            f'"{entry.key}": in "{pattern}" the star repeats the character before it; it does not stand for any text',
+            entry,
+            remedy='write ".*" for any text',
+        )
+    if (posix := _POSIX.search(pattern)) is not None:
+        report.warn(
+            "posix-class",
+            f'"{entry.key}": Java reads "{posix[0]}" as a set of letters',
+            entry,
+            remedy=r"write \p{Alpha} and its like",
+        )
+    if " " in pattern:
+        report.warn("blank-in-pattern", f'"{entry.key}": "{pattern}" has a blank, which no name has', entry)
+    if _DOT.search(bare):
+        report.inform(
+            "unescaped-dot",
+            f'"{entry.key}": a dot in "{pattern}" matches any character',
+            entry,
+            remedy=r"write \. (in a property file \\.) for a dot",
+        )
+
+
+def _check_cycles(settings: Settings, report: Report) -> None:
+    """Records that keep their topic's name would go round for ever."""
+    ends: dict[str, set[str]] = {}
+    for flow in settings.flows:
+        if flow.is_running and isinstance(flow.policy, IdentityPolicy):
+            ends.setdefault(flow.source, set()).add(flow.target)
+    cycle = _find_cycle(ends)
+    if cycle:
+        report.error(
+            "identity-cycle",
+            f"flows with identity naming form a cycle: {'->'.join(cycle)}; records would go round for ever",
+            remedy="give one direction the default policy, or disable it",
+        )
+
+
+def _find_cycle(ends: dict[str, set[str]]) -> list[str]:
+    """Peel off clusters that nothing flows out of; what stays has a cycle."""
+    left = {source: set(targets) for source, targets in ends.items()}
+    while True:
+        dead = [source for source, targets in left.items() if not targets & left.keys()]
+        if not dead:
+            break
+        for source in dead:
+            del left[source]
+    if not left:
+        return []
+    path = [min(left)]
+    while path[-1] not in path[:-1]:
+        path.append(min(left[path[-1]] & left.keys()))
+    return path[path.index(path[-1]) :]
+
+
+def _check_checkpoints(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
+    syncs = any(flow.checkpoints is not None and flow.checkpoints.sync_group_offsets for flow in settings.flows)
+    places = {flow.name: flow.place for flow in _all_flows(parts)}
+    for flow in settings.enabled_flows:
+        if flow.checkpoints is None and (syncs or isinstance(flow.policy, IdentityPolicy)):
+            report.warn(
+                "no-checkpoints",
+                f"{flow.name} carries no consumer group over{_because(flow)}",
+                places.get(flow.name),
+                remedy="add a checkpointConnector, or set emit.checkpoints.enabled = true",
+            )
+
+
+def _because(flow: Flow) -> str:
+    identity = isinstance(flow.policy, IdentityPolicy)
+    return ", yet its topics keep their names, as for a failover" if identity else ", yet other flows of the file do"
+
+
+def _all_flows(parts: Sequence[Parts]) -> Iterable[FlowParts]:
+    return (flow for part in parts for flow in part.flows)

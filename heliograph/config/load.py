@@ -1,0 +1,127 @@
+"""From a file to settings: chooses the front end, resolves secrets, builds, lints. The only IO of configurations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from heliograph.config.build import build_settings
+from heliograph.config.findings import Finding, Report, Severity, raise_errors
+from heliograph.config.lint import lint
+from heliograph.config.mm2file import read_mm2_file
+from heliograph.config.parts import Parts
+from heliograph.config.properties import parse_properties
+from heliograph.config.resource import read_resources
+from heliograph.config.secrets import Reference, Resolver
+from heliograph.config.settings import Settings
+from heliograph.config.values import split_list
+from heliograph.config.yamltree import parse_documents
+from heliograph.errors import ConfigError
+
+MAX_BYTES = 8 * 1024 * 1024
+"""A configuration of 1,000 flows has 200 KB."""
+_RESOURCE = re.compile(rb"^\s*(?:apiVersion|kind)\s*:", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A file as far as it could be understood."""
+
+    file: str
+    is_resource: bool = False
+    parts: tuple[Parts, ...] = ()
+    settings: Settings | None = None
+    """None if there are errors."""
+    findings: tuple[Finding, ...] = ()
+    references: tuple[Reference, ...] = field(default=(), repr=False)
+
+    def raise_errors(self) -> None:
+        """One ConfigError with every error, if there is any."""
+        raise_errors(self.file, (finding for finding in self.findings if finding.severity is Severity.ERROR))
+
+    def valid_settings(self) -> Settings:
+        self.raise_errors()
+        assert self.settings is not None
+        return self.settings
+
+
+def load_settings(
+    path: Path | str, *, only_targets: Sequence[str] = (), secrets: Path | None = None, offline: bool = False
+) -> Settings:
+    """Read and validate a file; `only_targets` keeps the flows that end in these clusters."""
+    return inspect_file(path, only_targets=only_targets, secrets=secrets, offline=offline).valid_settings()
+
+
+def parse_settings(content: bytes | str, file: str = "mm2.properties", *, only_targets: Sequence[str] = ()) -> Settings:
+    """The settings of a text; raises ConfigError like `load_settings`."""
+    content = content.encode() if isinstance(content, str) else content
+    return inspect_content(content, file, only_targets=only_targets).valid_settings()
+
+
+def inspect_file(
+    path: Path | str, *, only_targets: Sequence[str] = (), secrets: Path | None = None, offline: bool = False
+) -> Loaded:
+    """Read a file and say everything there is to say about it; raises only if it cannot be read or parsed."""
+    content = read_bytes(Path(path))
+    resolver = Resolver(folder=secrets, offline=offline)
+    return inspect_content(content, str(path), resolver=resolver, only_targets=only_targets)
+
+
+def inspect_content(
+    content: bytes, file: str, *, resolver: Resolver | None = None, only_targets: Sequence[str] = ()
+) -> Loaded:
+    report = Report(file)
+    resolver = resolver or Resolver()
+    parts = _read_parts(content, report, resolver)
+    settings: Settings | None = None
+    if parts:
+        settings = build_settings(parts, report, only_targets=only_targets)
+        lint(parts, settings, report)
+        settings = None if report.has_errors else replace(settings, findings=report.findings)
+    return Loaded(
+        file=file,
+        is_resource=is_resource(content, file),
+        parts=tuple(parts),
+        settings=settings,
+        findings=report.findings,
+        references=tuple(resolver.references),
+    )
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            f'cannot read "{path}"', why=error.strerror or str(error), remedy="give the path of a readable file"
+        ) from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f'"{path}" is larger than {MAX_BYTES // 1024 // 1024} MB', remedy="is it a configuration?")
+    return content
+
+
+def is_resource(content: bytes, file: str) -> bool:
+    """Whether a file has resources, by its name, else by what is in it."""
+    suffix = Path(file).suffix.lower()
+    return suffix in (".yaml", ".yml", ".json") or (suffix != ".properties" and bool(_RESOURCE.search(content)))
+
+
+def _read_parts(content: bytes, report: Report, resolver: Resolver) -> list[Parts]:
+    if is_resource(content, report.file):
+        return read_resources(parse_documents(_yaml_text(content, report), report.file), report, resolver)
+    entries = parse_properties(content, report)
+    clusters = entries.get("clusters")
+    aliases = split_list(clusters.value) if clusters is not None else ()
+    parts = read_mm2_file(resolver.resolve_all(entries, report, aliases), report)
+    return [parts] if parts is not None else []
+
+
+def _yaml_text(content: bytes, report: Report) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"not UTF-8 in line {line}", where=report.file, remedy="save the file as UTF-8") from error

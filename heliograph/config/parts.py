@@ -1,0 +1,122 @@
+"""What both front ends make of a file: for each cluster and each flow the keys that its readers get.
+
+Values are still texts, each with its place. The properties give all connectors of a flow the same keys,
+a resource gives each its own; an absent connector does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from heliograph.config.clients import CLIENT_NAMES
+from heliograph.config.findings import Config, Entry, Place
+
+ROLES = ("consumer", "producer", "admin")
+
+
+class Connector(StrEnum):
+    """MM2's three connectors of a flow."""
+
+    SOURCE = "MirrorSourceConnector"
+    CHECKPOINT = "MirrorCheckpointConnector"
+    HEARTBEAT = "MirrorHeartbeatConnector"
+
+
+class State(StrEnum):
+    """Whether a connector is to run."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowParts:
+    source: str
+    target: str
+    worker: Config
+    """What MM2's worker on the target gets: storage topics, the data's producer."""
+    connectors: Mapping[Connector, Config]
+    states: Mapping[Connector, State] = field(default_factory=dict)
+    """Of connectors that are not to run now."""
+    place: Place | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A `KafkaMirrorMaker2` document; `pods` has the fields that concern its pods, for a later rendering."""
+
+    name: str
+    namespace: str
+    api_version: str
+    pods: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """One property file, or one document of a resource file."""
+
+    clusters: Mapping[str, Config]
+    """Each cluster's keys, its connection settings copied to each kind of client."""
+    flows: tuple[FlowParts, ...]
+    top: Config
+    """What concerns the whole mirror: `spark.*`, `epoch.ms`."""
+    heartbeats_everywhere: bool = False
+    """Pairs of clusters without a flow have heartbeats too, as MM2 started from a property file does."""
+    resource: Resource | None = None
+
+
+def with_client_copies(cluster: Config, top: Mapping[str, Entry]) -> Config:
+    """A cluster's keys, with its connection settings copied to each kind of client that lacks them."""
+    config = dict(cluster)
+    for name in CLIENT_NAMES:
+        for entry in (cluster.get(name), top.get(name)):
+            if entry is not None:
+                for copy in (*(f"{role}.{name}" for role in ROLES), name):
+                    config.setdefault(copy, entry)
+    return config
+
+
+def sided(config: Config, side: str) -> Config:
+    """A cluster's keys as a connector gets them for its source or target."""
+    return {(f"{side}.{key}" if key.startswith(ROLES) else f"{side}.cluster.{key}"): e for key, e in config.items()}
+
+
+def under(config: Mapping[str, Entry], prefix: str) -> Config:
+    """The keys below a prefix, without it."""
+    return {key[len(prefix) :]: entry for key, entry in config.items() if key.startswith(prefix) and key != prefix}
+
+
+def source_consumer(connector: Config) -> Config:
+    """What the consumer on the source is given besides the cluster's connection settings."""
+    given = under(connector, "consumer.") | under(connector, "source.consumer.")
+    return {key: entry for key, entry in given.items() if connector.get(f"source.cluster.{key}") is not entry}
+
+
+def target_producer(worker: Config, connector: Config) -> Config:
+    """What the producer of the data is given besides those: the worker's keys, then the flow's overrides.
+
+    `A->B.producer.x` is not among them: in MM2 it reaches the producer of offset-syncs only.
+    """
+    given = under(worker, "producer.") | under(connector, "producer.override.")
+    return {key: entry for key, entry in given.items() if worker.get(key) is not entry}
+
+
+def default_entries(values: Mapping[str, str]) -> Config:
+    return {key: Entry(key, value) for key, value in values.items()}
+
+
+def without_copies(config: Config) -> Config:
+    """A cluster's keys as written: without the copies of connection settings for each kind of client."""
+    return {
+        key: entry
+        for key, entry in config.items()
+        if not (key.startswith(ROLES) and config.get(key.partition(".")[2]) is entry)
+    }
