@@ -28,8 +28,9 @@ test: lint
 test-fast: setup
 	$(BIN)/python -m pytest tests/unit
 
+# Repetitions and variants; LONG="-k kills" runs a part. Its report goes to docs/reports.
 test-long: setup
-	$(BIN)/python -m pytest --no-skips -m long --timeout 3600 tests
+	$(BIN)/python -m pytest --no-skips -m long --timeout 3600 --report docs/reports $(LONG) tests
 
 bench: setup
 	$(BIN)/python -m bench

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.lab import Cluster, ClusterSpec, Lab
+from tests.longreport import LongReport
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
 _LAB = pytest.StashKey[Lab]()
@@ -23,6 +24,13 @@ _LAB = pytest.StashKey[Lab]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="a skipped test makes the run fail")
+    parser.addoption("--report", type=Path, metavar="FOLDER", help="write a JSON report of the run to this folder")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = config.getoption("--report")
+    if folder is not None:
+        config.pluginmanager.register(LongReport(folder))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

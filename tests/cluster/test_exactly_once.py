@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,11 +33,11 @@ def total(view: View) -> int:
     return sum(view.counts() or [])
 
 
-def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moments: Sequence[float]) -> None:
+def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moments: Sequence[float]) -> int:
     """Kill the mirror's whole process tree so many seconds after each time it got going, then compare everything.
 
     Fresh records, one-record batches, compressed ones and records two days old; half way the target's broker is
-    restarted, and forgets the producer of old records.
+    restarted, and forgets the producer of old records. Gives the number of records compared.
     """
     prefix = unique("kill")
     topics = [create_topic(primary, f"{prefix}-{kind}", PARTITIONS) for kind in ("fresh", "single", "lz4", "old")]
@@ -75,6 +75,7 @@ def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moment
             assert_one_count(read_batches(backup, f"primary.{topic}", partition))
     assert "UNPROVEN" not in mirror.output
     assert "Traceback" not in mirror.output
+    return sum(map(total, views))
 
 
 @pytest.mark.timeout(600)
@@ -86,11 +87,14 @@ def test_five_kills_under_load_lose_and_repeat_nothing(primary: Cluster, backup:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_random_moments_lose_and_repeat_nothing(
-    primary: Cluster, backup: Cluster, tmp_path: Path, seed: int
+    primary: Cluster, backup: Cluster, tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
 ) -> None:
     """Turnovers of epochs, flushes and settlings are hit too."""
     chance = random.Random(seed)
-    mirror_through_kills(primary, backup, tmp_path, [chance.uniform(0, 6) for _ in range(10)])
+    moments = [round(chance.uniform(0, 6), 2) for _ in range(10)]
+    record_property("seed", seed)
+    record_property("seconds_to_each_kill", moments)
+    record_property("records_compared", mirror_through_kills(primary, backup, tmp_path, moments))
 
 
 @pytest.mark.timeout(400)
