@@ -24,7 +24,7 @@ from bench.figures import judge
 from bench.machine import describe_commit, describe_machine
 from bench.report import REPORTS, is_good, render_text, write_documents
 from bench.session import Session, describe_systems
-from bench.works import WORK_NAMES, WORKS, IdleWork, LatencyWork
+from bench.works import WORK_NAMES, WORKS, IdleWork, LatencyWork, LoadWork
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION, Lab, ensure_jars
@@ -113,6 +113,8 @@ def _measure(
                 session.attempt(latency.name, partial(session.latency, latency))
             if idle.name in works:
                 session.attempt(idle.name, partial(session.idle, idle))
+            if LoadWork().name in works:
+                session.attempt(LoadWork().name, partial(session.loading, LoadWork()))
     finally:
         if logs is not None:
             _keep_logs(folder, logs)

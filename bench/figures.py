@@ -17,6 +17,7 @@ from bench.works import (
     WORKS,
     IdleWork,
     LatencyWork,
+    LoadWork,
 )
 
 Run = Mapping[str, Any]
@@ -103,6 +104,8 @@ def judge(runs: Sequence[Run]) -> list[Figure]:
         )
     if IdleWork().name in measured:
         figures.append(_idle_figure(runs))
+    if LoadWork().name in measured:
+        figures.append(_load_figure(runs))
     return figures
 
 
@@ -167,6 +170,22 @@ def _idle_figure(runs: Sequence[Run]) -> Figure:
         at_least=False,
         strict=True,
         unit=" % of a core",
+    )
+
+
+def _load_figure(runs: Sequence[Run]) -> Figure:
+    """The slower of the two forms."""
+    work = LoadWork()
+    forms = {run["form"] for run in select_runs(runs, work.name, HELIOGRAPH)}
+    times = [median_of([r for r in runs if r.get("form") == form], work.name, HELIOGRAPH, "load_s") for form in forms]
+    return Figure(
+        work=work.name,
+        what=f"loading a file with {work.flows:,} flows",
+        value=None if None in times else max(time for time in times if time is not None),
+        bound=work.limit_s,
+        at_least=False,
+        strict=True,
+        unit=" s",
     )
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from bench.fill import FillError, fill_topic
 from bench.idle import measure_idle
 from bench.latency import measure_latency
+from bench.loading import FORMS, make_file, measure_loading
 from bench.machine import hide_paths, load_average
 from bench.measure import measure_throughput
 from bench.offsets import EndOffsets, OffsetsError
@@ -30,7 +31,7 @@ from bench.systems import (
     plan_order,
     plan_properties,
 )
-from bench.works import IdleWork, LatencyWork, Work
+from bench.works import IdleWork, LatencyWork, LoadWork, Work
 from heliograph.lab import ORDINARY_JVM, ClusterSpec, Lab
 
 SOURCE_CLUSTER = "src"
@@ -128,6 +129,15 @@ class Session:
         with self._topic(one_each.topic, work.partitions):
             fill_topic(self._source, one_each, work.partitions)
             self._run(work.name, system, 1, topic=one_each.topic, measure=measure)
+
+    def loading(self, work: LoadWork) -> None:
+        """Each form as often as the mirrors are measured."""
+        for form in FORMS:
+            path = make_file(self._folder, form, work.flows)
+            for repetition in range(1, self._repetitions + 1):
+                run = {"work": work.name, "system": HELIOGRAPH, "repetition": repetition, "form": form}
+                self.runs.append({**run, "result": measure_loading(work, path)})
+                self._say(f"{work.name}: {form} {repetition}: {describe_run(self.runs[-1])}")
 
     def _run(
         self,
@@ -232,6 +242,8 @@ def describe_run(run: Mapping[str, Any]) -> str:
             f"{result['mb_per_s']:.1f} MB/s, {result['records_per_s']} records/s, {result['mb_per_cpu_s']:.1f} MB per "
             f"CPU s, {result['seconds']:.1f} s after {result['first_record_s']:.1f} s, {result['peak_rss_mb']:.0f} MB"
         )
+    if "load_s" in result:
+        return f"{result['load_s']:.3f} s for {result['flows']} flows"
     if "p50_ms" in result:
         return f"p50 {result['p50_ms']:.1f} ms, p99 {result['p99_ms']:.1f} ms, {result['records']} records"
     return f"{result['percent_of_core']:.2f} % of a core over {result['seconds']:.0f} s"

@@ -91,4 +91,13 @@ class IdleWork:
     seconds: float = 300.0
 
 
-WORK_NAMES = (*(work.name for work in WORKS), LatencyWork().name, IdleWork().name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadWork:
+    """A configuration with many flows, loaded."""
+
+    name: str = "load"
+    flows: int = 1000
+    limit_s: float = 1.0
+
+
+WORK_NAMES = (*(work.name for work in WORKS), LatencyWork().name, IdleWork().name, LoadWork().name)

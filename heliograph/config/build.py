@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 from heliograph.config.clients import CLIENT_NAMES
@@ -60,6 +61,11 @@ def build_settings(
 _V = TypeVar("_V", bool, int, str, tuple[str, ...])
 
 
+@cache
+def _default_value(name: str) -> Value:
+    return parse_value(DEFAULTS[name], DEFAULTS[name].default or "")
+
+
 class _Reader:
     """Values of a configuration."""
 
@@ -77,7 +83,7 @@ class _Reader:
                 return parse_value(key, entry.value)
             except BadValue:
                 pass
-        return parse_value(key, key.default or "")
+        return _default_value(name)
 
     def _typed(self, name: str, kind: type[_V]) -> _V:
         value = self.value(name)

@@ -28,8 +28,9 @@ def read_mm2_file(entries: Config, report: Report) -> Parts | None:
     aliases = _read_aliases(entries, report)
     if report.has_errors:
         return None
+    known = frozenset(aliases)
     for entry in entries.values():
-        places = _places_of(entry.key, aliases)
+        places = _places_of(entry.key, known)
         if places:
             check_entry(entry, places, aliases, report)
         else:
