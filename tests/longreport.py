@@ -1,4 +1,4 @@
-"""The report of a long run: what ran, with which seed, what it measured. Written to docs/reports by `make test-long`."""
+"""The report of a long run: what ran, with which seed, what it measured. `make test-long` puts it in docs/reports."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def total(view: View) -> int:
     return sum(view.counts() or [])
 
 
-def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moments: Sequence[float]) -> int:
+def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moments: Sequence[float], **keys: str) -> int:
     """Kill the mirror's whole process tree so many seconds after each time it got going, then compare everything.
 
     Fresh records, one-record batches, compressed ones and records two days old; half way the target's broker is
@@ -44,7 +44,7 @@ def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moment
     fresh, single, lz4, old = topics
     views = [View(backup, f"primary.{topic}") for topic in topics]
     clusters = {"primary": primary, "backup": backup}
-    mirror = MirrorProcess(folder, clusters, {"primary->backup.topics": f"{prefix}-.*", "tasks.max": "2"})
+    mirror = MirrorProcess(folder, clusters, {"primary->backup.topics": f"{prefix}-.*", "tasks.max": "2", **keys})
     rate = {"partitions": PARTITIONS, "per_second": 1500}
     with (
         Load(primary, [fresh], **rate) as load,
@@ -94,7 +94,8 @@ def test_kills_at_random_moments_lose_and_repeat_nothing(
     moments = [round(chance.uniform(0, 6), 2) for _ in range(10)]
     record_property("seed", seed)
     record_property("seconds_to_each_kill", moments)
-    record_property("records_compared", mirror_through_kills(primary, backup, tmp_path, moments))
+    compared = mirror_through_kills(primary, backup, tmp_path, moments, **{"epoch.ms": "2000"})
+    record_property("records_compared", compared)
 
 
 @pytest.mark.timeout(400)
