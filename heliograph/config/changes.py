@@ -13,6 +13,8 @@ LIVE = frozenset({
     "on_data_loss", "on_topic_recreated", "on_record_error", "max_bytes_per_second", "offset_translation",
 })  # fmt: skip
 """Fields of a flow that the next plan takes up."""
+_DERIVED = frozenset({"never_mirrored"})
+"""They follow from other flows, which are named themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ def _take_over(flow: Flow, new: Flow, applied: list[str], waiting: list[str]) ->
     changes: dict[str, Any] = {}
     for field in fields(Flow):
         before, after = getattr(flow, field.name), getattr(new, field.name)
-        if before == after:
+        if before == after or field.name in _DERIVED:
             continue
         if field.name in LIVE:
             changes[field.name] = after

@@ -88,8 +88,11 @@ class Driver:
         self._settings = settings
         by_name = {flow.name: flow for flow in settings.flows}
         for flow in self._flows:
-            if by_name[flow.name] != flow.flow:
-                flow.apply(by_name[flow.name])
+            wanted = by_name[flow.name]
+            if wanted.state is not flow.flow.state:
+                self._report(f"{flow.name}: {wanted.state}")
+            if wanted != flow.flow:
+                flow.apply(wanted)
         self._replan.set()
 
     def stop(self) -> None:
