@@ -40,3 +40,4 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m heliograph.config.document --check docs/configuration.md

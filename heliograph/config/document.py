@@ -1,11 +1,26 @@
-"""docs/configuration.md from the table of keys: `python -m heliograph.config.document > docs/configuration.md`."""
+"""docs/configuration.md from the tables of keys and fields.
+
+`python -m heliograph.config.document > docs/configuration.md` writes it; with `--check FILE` the exit code says
+whether the file is what would be written.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
+from heliograph.config.changes import LIVE
+from heliograph.config.fields import LEVELS, Role
+from heliograph.config.resource import ANNOTATION, VERSIONS
 from heliograph.config.table import CLIENT_KEYS, CONNECTION_KEYS, KEYS, NEVER_READ, Effect, Key, Scope
+
+_ROLE_WORDS = {
+    Role.READ: "read",
+    Role.PODS: "kept for the pods",
+    Role.POINTLESS: "no effect",
+    Role.LATER: "no effect yet",
+}
 
 _INTRODUCTION = """\
 # Configuration
@@ -22,7 +37,11 @@ primary->backup.enabled = true
 primary->backup.topics = orders, payments.*
 ```
 
-Where a key may stand, by its scope:
+or a file of `KafkaMirrorMaker2` resources ([below](#resources)). Both give the same settings:
+`heliograph config show FILE` prints them, each with the line it came from, and `heliograph config convert FILE`
+writes one form as the other. `heliograph check FILE --offline` finds what is wrong or probably not meant.
+
+Where a key of a property file may stand, by its scope:
 
 | scope | written as |
 |---|---|
@@ -33,19 +52,54 @@ Where a key may stand, by its scope:
 | client | `<X>.consumer.key` of a source, `<X>.producer.key` of a target; for one flow `<A>-><B>.source.consumer.key` \
 and `<A>-><B>.producer.override.key` |
 
-A key that MM2 ignores at the place where it stands gives a warning that names the right place. An unknown key,
-a value of the wrong type and a key that would change records are errors.
+A key that MM2 ignores at the place where it stands gives a warning that names the right place, and so does one that
+resembles no known key. A misspelt key, a value of the wrong type and a key that would change records are errors.
 
 Effects: *honoured*; *no effect yet* (accepted, listed at start); *no effect* (pointless here, the reason is given);
 *refused* (an error, except for the values given).
+
+## Secrets
+
+A value may have placeholders, which are resolved when the file is loaded. Their values are never shown.
+
+| placeholder | stands for |
+|---|---|
+| `${env:NAME}` | an environment variable |
+| `${file:/path/file.properties:key}` | a key of a property file |
+| `${dir:/path:file}` | the content of a file |
+| `${secrets:namespace/name:key}`, `${strimzisecrets:...}`, `${configmaps:...}`, `${strimziconfigmaps:...}` | the file \
+`name/key` in the folder given with `--secrets` |
+
+Other provider names work if `config.providers.<name>.class` is Kafka's `FileConfigProvider`,
+`DirectoryConfigProvider` or `EnvVarConfigProvider`, or Strimzi's for secrets or config maps. A resource's references
+to secrets (`passwordSecret`, `trustedCertificates`, `certificateAndKey`, ...) are looked up in the same folder: one
+folder for each secret, one file for each key, as Kubernetes mounts them. `heliograph secrets check FILE --secrets DIR`
+lists what is needed where and what is missing; several `--secrets` are compared by fingerprint.
+
+## Changes while running
+
+An edited file is taken up within two seconds, and at once on SIGHUP. {live} take effect with the next plan; of
+anything else the log says that it needs a restart. A file with errors changes nothing.
+"""
+
+_RESOURCES = """\
+## Resources
+
+`KafkaMirrorMaker2` of `kafka.strimzi.io` and `eventstreams.ibm.com`, versions {versions}. A file may have several
+documents; those of other kinds are passed over with a word. Settings are those that Strimzi would give to Connect, with
+its defaults: group `mirrormaker2-cluster`, storage topics `mirrormaker2-cluster-offsets`, `-configs` and `-status`,
+connectors named `<A>-><B>.MirrorSourceConnector` and so on. A connector whose block is absent does not run.
+`replicas: 0` pauses all flows of a document. Settings of the whole mirror stand in annotations, as in
+`{annotation}epoch.ms: "60000"`.
 """
 
 
 def render() -> str:
     own = [key for key in KEYS if key.own]
     mm2 = [key for key in KEYS if not key.own]
+    live = ", ".join(name.replace("_", " ") for name in sorted(LIVE))
     parts = [
-        _INTRODUCTION,
+        _INTRODUCTION.replace("{live}", live[0].upper() + live[1:]),
         "## The whole mirror\n\n" + _table(key for key in mm2 if key.scope is Scope.GLOBAL),
         "## Flows\n\n" + _table(key for key in mm2 if key.scope.label.startswith("flow")),
         "## Targets\n\n" + _table(key for key in mm2 if key.scope.label == "target"),
@@ -54,8 +108,19 @@ def render() -> str:
         *(f"## Keys of {role}s\n\n" + _table(_role_keys(role)) for role in ("consumer", "producer", "admin")),
         "## Names that MM2 never reads\n\nThey stand in published files and give a warning.\n\n"
         + "".join(f"* `{name}`; it may mean {meant}\n" for name, meant in NEVER_READ.items()),
+        _RESOURCES.replace("{versions}", ", ".join(VERSIONS)).replace("{annotation}", ANNOTATION),
+        _fields_table(),
     ]
     return "\n".join(parts)
+
+
+def _fields_table() -> str:
+    rows = [
+        f"| {level} | `{name}` | {_ROLE_WORDS[role]} |\n"
+        for level, fields in LEVELS.items()
+        for name, role in fields.items()
+    ]
+    return "| of | field | here |\n|---|---|---|\n" + "".join(rows)
 
 
 def _role_keys(role: str) -> list[Key]:
@@ -88,5 +153,15 @@ def _limits(key: Key) -> str:
     return ""
 
 
+def main(arguments: list[str]) -> int:
+    if arguments[:1] != ["--check"]:
+        sys.stdout.write(render())
+        return 0
+    if Path(arguments[1]).read_text() == render():
+        return 0
+    sys.stderr.write(f"{arguments[1]} is stale: python -m heliograph.config.document > {arguments[1]}\n")
+    return 1
+
+
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    sys.exit(main(sys.argv[1:]))
