@@ -6,7 +6,7 @@ Pure functions of names. A list is joined with `|` before it is compiled, as MM2
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,8 +28,9 @@ class NameFilter:
     exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _compile(self.include)
-        _compile(self.exclude)
+        """Refuse what Java would; compiling waits for the first name, since it takes longer than all other checks."""
+        _translated(self.include)
+        _translated(self.exclude)
 
     def accepts(self, name: str) -> bool:
         return _matches(self.include, name) and not _matches(self.exclude, name)
@@ -61,23 +62,33 @@ def is_own_internal_topic(topic: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _compile(patterns: tuple[str, ...]) -> Any:
-    if not patterns:
-        return None
+def _compiled(patterns: tuple[str, ...]) -> Any:
+    return regex.compile(_translated(patterns), regex.V1)
+
+
+@lru_cache(maxsize=4096)
+def _translated(patterns: tuple[str, ...]) -> str:
     try:
-        return regex.compile(translate("|".join(patterns)), regex.V1)
-    except ConfigError:
-        for pattern in patterns:
-            translate(pattern)  # name the one at fault, if it is one alone
-        raise
+        return translate("|".join(patterns))
+    except ConfigError as error:
+        raise next(_same_fault(error, patterns), error) from None
+
+
+def _same_fault(error: ConfigError, patterns: tuple[str, ...]) -> Iterator[ConfigError]:
+    """What is wrong with a list, told of the pattern that has the fault by itself."""
+    for pattern in patterns:
+        try:
+            translate(pattern)
+        except ConfigError as alone:
+            if alone.why == error.why:
+                yield alone
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    compiled = _compile(patterns)
-    if compiled is None:
+    if not patterns:
         return False
     try:
-        return compiled.fullmatch(name, timeout=_MATCH_TIMEOUT_S) is not None
+        return _compiled(patterns).fullmatch(name, timeout=_MATCH_TIMEOUT_S) is not None
     except TimeoutError:
         raise ConfigError(
             f'pattern "{"|".join(patterns)}" takes more than {_MATCH_TIMEOUT_S:.0f} s on "{name}"',

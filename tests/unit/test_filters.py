@@ -130,7 +130,7 @@ def test_endless_pattern_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
         def fullmatch(self, name: str, timeout: float) -> None:
             raise TimeoutError(name, timeout)
 
-    monkeypatch.setattr("heliograph.filters._compile", lambda _patterns: Endless())
+    monkeypatch.setattr("heliograph.filters._compiled", lambda _patterns: Endless())
     with pytest.raises(ConfigError, match="takes more than 5 s"):
         ALL.accepts("a")
 
