@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from heliograph.errors import ConfigError
+
+MAX_FAULTS = 200
+"""Errors and unknown keys of a file that is still looked at to its end: each takes a search among all keys."""
+_MAX_TEXT = 2000
+"""Of a finding; one may quote a value of a megabyte."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,9 +31,9 @@ class Entry:
     """A key with its value; `place` is None for a default."""
 
     key: str
-    value: str
+    value: str = field(repr=False)
     place: Place | None = None
-    reference: str = ""
+    reference: str = field(default="", repr=False)
     """The value as written, if it has placeholders: what may be shown instead of the value."""
     is_missing: bool = False
     """A placeholder in it could not be resolved; the value is still the text as written."""
@@ -69,14 +74,29 @@ class Report:
     def __init__(self, file: str) -> None:
         self.file = file
         self._findings: dict[Finding, None] = {}  # an ordered set: several flows may find the same fault
+        self._errors = 0
+        self._faults = 0
 
     def add(
         self, severity: Severity, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = ""
     ) -> None:
         place = at.place if isinstance(at, Entry) else at
         key = at.key if isinstance(at, Entry) else ""
-        finding = Finding(severity=severity, rule=rule, what=what, place=place, remedy=remedy, key=key)
+        finding = Finding(
+            severity=severity, rule=rule, what=_shortened(what), place=place, remedy=_shortened(remedy), key=key
+        )
+        if finding in self._findings:
+            return
         self._findings[finding] = None
+        self._errors += severity is Severity.ERROR
+        self._faults += severity is Severity.ERROR or rule == "unknown-key"
+        if self._faults > MAX_FAULTS:
+            raise ConfigError(
+                f"more than {MAX_FAULTS} errors and unknown keys",
+                where=self.file,
+                remedy="is it a configuration of MirrorMaker 2?",
+                findings=self.findings,
+            )
 
     def error(self, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = "") -> None:
         self.add(Severity.ERROR, rule, what, at, remedy=remedy)
@@ -97,10 +117,14 @@ class Report:
 
     @property
     def has_errors(self) -> bool:
-        return any(finding.severity is Severity.ERROR for finding in self._findings)
+        return self._errors > 0
 
     def raise_errors(self) -> None:
         raise_errors(self.file, self.of(Severity.ERROR))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
 
 
 def raise_errors(file: str, errors: Iterable[Finding]) -> None:

@@ -10,17 +10,22 @@ import fnmatch
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from heliograph.config.findings import Config, Entry, Report, Severity
+from heliograph.config.keycheck import is_secret_name
 from heliograph.config.properties import parse_properties
 from heliograph.errors import ConfigError
 
-_PLACEHOLDER = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*?)\}")
+MASK = "****"
 _BARE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_BYTES = 1024 * 1024
+_QUOTES = re.compile(r'\\.|"', re.DOTALL)
+_JAAS = re.compile(r'[\w.$]+\s+\w+(?:\s+[\w.]+=(?:"(?:\\.|[^"\\])*"|[^\s";]+))*\s*;?', re.DOTALL | re.ASCII)
+_JAAS_OPTION = re.compile(r'([\w.]+)=("(?:\\.|[^"\\])*"|[^\s";]+)', re.DOTALL | re.ASCII)
 
 _KUBERNETES = ("secrets", "strimzisecrets", "configmaps", "strimziconfigmaps")
 _CLASSES = {
@@ -31,6 +36,17 @@ _CLASSES = {
     "KubernetesConfigMapConfigProvider": "configmaps",
 }
 """Kafka's and Strimzi's provider classes, by the last part of their name."""
+
+
+class Placeholder(NamedTuple):
+    """A `${provider:path:key}` within a value."""
+
+    text: str
+    provider: str
+    path: str
+    key: str
+    start: int
+    end: int
 
 
 class Unresolved(Exception):
@@ -64,9 +80,11 @@ class Resolver:
 
     folder: Path | None = None
     """Where the secrets are mounted."""
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     offline: bool = False
     """What is missing is a warning, not an error."""
+    given: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
+    """Secrets that are at hand, by name and key, and need not be mounted."""
     references: list[Reference] = field(default_factory=list)
     _kinds: dict[str, str] = field(default_factory=dict)
 
@@ -83,59 +101,59 @@ class Resolver:
     def resolve_all(self, entries: Config, report: Report, aliases: Iterable[str] = ()) -> Config:
         """All entries of a property file with their placeholders resolved."""
         self.declare(entries)
-        prefixes = [(f"{alias}.", alias) for alias in aliases]
+        known = frozenset(aliases)
         return {
-            key: self.resolve(entry, report, owner=next((a for prefix, a in prefixes if key.startswith(prefix)), ""))
-            if "${" in entry.value
-            else entry
+            key: self.resolve(entry, report, owner=_owner(key, known)) if "${" in entry.value else entry
             for key, entry in entries.items()
         }
 
     def resolve(self, entry: Entry, report: Report, *, owner: str = "") -> Entry:
         """An entry with its placeholders resolved; what is missing is reported and left as written."""
-        if "${" not in entry.value:
-            return entry
-        problems: list[tuple[str, str]] = []
-
-        def substitute(match: re.Match[str]) -> str:
-            provider, path, key = match[1], match[2] or "", match[3]
-            kind = self._kinds.get(provider, provider)
+        pieces: list[str] = []
+        at, is_found, is_missing = 0, False, False
+        quoted = _Quoted(entry.value)
+        for placeholder in find_placeholders(entry.value):
+            kind = self._kinds.get(placeholder.provider, placeholder.provider)
             if kind not in _PROVIDERS:
-                report.warn(
-                    "unknown-provider",
-                    f'"{entry.key}": nothing resolves "{match[0]}"',
-                    entry,
-                    remedy=f"the providers are {', '.join(_PROVIDERS)}",
-                )
-                return match[0]
-            value, problem = self._look_up(kind, path, key)
-            self._note(entry, kind, path, key, value=value, problem=problem, owner=owner)
+                _warn_of_provider(entry, placeholder, report)
+                continue
+            value, problem = self._look_up(kind, placeholder.path, placeholder.key)
+            self._note(entry, kind, placeholder, value=value, problem=problem, owner=owner)
+            is_found = True
             if value is None:
-                problems.append((f"{_describe(kind, path, key)} {problem}", self._remedy(kind)))
-                return match[0]
-            return _escaped(value) if _is_quoted(match) else value
-
-        text = _PLACEHOLDER.sub(substitute, entry.value)
-        for problem, remedy in problems:
-            severity = Severity.WARNING if self.offline else Severity.ERROR
-            report.add(severity, "missing-secret", f'"{entry.key}" needs {problem}', entry, remedy=remedy)
-        if text == entry.value and not problems:
+                is_missing = True
+                self._report_missing(entry, kind, placeholder, problem, report)
+                continue
+            inside = quoted.contains(placeholder)
+            pieces += [entry.value[at : placeholder.start], _escaped(value) if inside else value]
+            at = placeholder.end
+        if not is_found:
             _warn_of_bare(entry, report)
             return entry
-        return replace(entry, value=text, reference=entry.value, is_missing=bool(problems))
+        pieces.append(entry.value[at:])
+        return replace(entry, value="".join(pieces), reference=entry.value, is_missing=is_missing)
+
+    def _report_missing(
+        self, entry: Entry, kind: str, placeholder: Placeholder, problem: str, report: Report
+    ) -> None:
+        severity = Severity.WARNING if self.offline else Severity.ERROR
+        what = f'"{entry.key}" needs {_describe(kind, placeholder.path, placeholder.key)} {problem}'
+        report.add(severity, "missing-secret", what, entry, remedy=self._remedy(kind))
 
     def _look_up(self, kind: str, path: str, key: str) -> tuple[str | None, str]:
         try:
             return _PROVIDERS[kind](self, path, key), ""
         except Unresolved as problem:
             return None, str(problem)
+        except (OSError, ValueError) as error:  # a name that is too long or has a zero byte, a folder without rights
+            return None, f"cannot be read: {getattr(error, 'strerror', None) or 'no name of a file'}"
 
     def _note(
-        self, entry: Entry, kind: str, path: str, key: str, *, value: str | None, problem: str, owner: str
+        self, entry: Entry, kind: str, placeholder: Placeholder, *, value: str | None, problem: str, owner: str
     ) -> None:
         place = f"{entry.key} ({entry.place})" if entry.place else entry.key
         mark = None if value is None else fingerprint(value)
-        self.references.append(Reference(kind, path, key, place, owner, mark, problem))
+        self.references.append(Reference(kind, placeholder.path, placeholder.key, place, owner, mark, problem))
 
     def _remedy(self, kind: str) -> str:
         return (
@@ -161,14 +179,18 @@ class Resolver:
         return _read(Path(path) / _plain(key)).decode("utf-8", "replace")
 
     def _from_secret(self, path: str, key: str) -> str:
+        name = path.rpartition("/")[2]
+        if (name, key) in self.given:
+            return self.given[name, key]
         if self.folder is None:
             raise Unresolved("is not mounted")
-        secret = self.folder / _plain(path.rpartition("/")[2])
+        secret = self.folder / _plain(name)
         if not secret.is_dir():
             raise Unresolved(f"is missing: there is no folder {secret.name}")
-        names = sorted(file.name for file in secret.iterdir() if fnmatch.fnmatchcase(file.name, key))
-        if not names or ("*" not in key and key not in names):
-            raise Unresolved(f"is missing: the folder has {', '.join(sorted(_visible(secret))) or 'no file'}")
+        files = sorted(_visible(secret))
+        names = [file for file in files if fnmatch.fnmatchcase(file, key)] if "*" in key else [_plain(key)]
+        if not names or names[0] not in files:
+            raise Unresolved(f"is missing: the folder has {', '.join(files[:20]) or 'no file'}")
         texts = [_read(secret / name).decode("utf-8", "replace") for name in names]
         return texts[0].removesuffix("\n") if len(texts) == 1 else "\n".join(texts)
 
@@ -186,9 +208,53 @@ def secret_reference(name: str, key: str) -> str:
     return f"${{secrets:{name}:{key}}}"
 
 
+def find_placeholders(text: str) -> Iterator[Placeholder]:
+    """By Kafka's rule: from `${` to the next `}`, with a colon in between. Reads the text once."""
+    at = text.find("${")
+    while at >= 0:
+        end = text.find("}", at)
+        if end < 0:
+            return
+        provider, colon, rest = text[at + 2 : end].partition(":")
+        if colon:
+            path, second, key = rest.partition(":")
+            yield Placeholder(
+                text[at : end + 1], provider, path if second else "", key if second else rest, at, end + 1
+            )
+        at = text.find("${", end + 1)
+
+
+def shown_reference(key: str, reference: str) -> str:
+    """A value with placeholders as it may be seen: of a secret's literal parts only what is known to be harmless."""
+    if not is_secret_name(key):
+        return reference
+    if "jaas" in key.lower() and _JAAS.fullmatch(reference.strip()):
+        return _JAAS_OPTION.sub(_shown_option, reference)
+    return _only_placeholders(reference)
+
+
+def _shown_option(match: re.Match[str]) -> str:
+    name, value = match[1], match[2]
+    if not is_secret_name(name):
+        return match[0]
+    quote = '"' if value.startswith('"') else ""
+    return f"{name}={quote}{_only_placeholders(value.strip(quote) if quote else value)}{quote}"
+
+
+def _only_placeholders(text: str) -> str:
+    """What stands around placeholders, masked; blanks alone are no secret."""
+    shown, at = "", 0
+    for placeholder in find_placeholders(text):
+        between = text[at : placeholder.start]
+        shown += (MASK if between.strip() else between) + placeholder.text
+        at = placeholder.end
+    rest = text[at:]
+    return shown + (MASK if rest.strip() else rest)
+
+
 def fingerprint(value: str) -> str:
     """Short and one-way: tells whether two places have the same value, and nothing else."""
-    return hashlib.sha256(b"heliograph secret " + value.encode()).hexdigest()[:12]
+    return hashlib.sha256(b"heliograph secret " + value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _describe(kind: str, path: str, key: str) -> str:
@@ -200,6 +266,8 @@ def _describe(kind: str, path: str, key: str) -> str:
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise Unresolved("is not a file")  # a pipe could be waited for without end
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -218,22 +286,47 @@ def _plain(name: str) -> str:
 
 
 def _visible(folder: Path) -> list[str]:
-    return [file.name for file in folder.iterdir() if not file.name.startswith(".")]
+    """The files; Kubernetes keeps the versions of a mounted secret in folders that begin with dots."""
+    return [file.name for file in folder.iterdir() if not file.name.startswith(".") and not file.is_dir()]
 
 
-def _is_quoted(match: re.Match[str]) -> bool:
-    """Within double quotes, as a password in a JAAS line."""
-    text = match.string
-    return match.start() > 0 and text[match.start() - 1] == '"' and text[match.end() : match.end() + 1] == '"'
+class _Quoted:
+    """Which parts of a text are within double quotes, as a password in a JAAS line."""
+
+    def __init__(self, text: str) -> None:
+        self._marks = [match.start() for match in _QUOTES.finditer(text) if match[0] == '"'] if '"' in text else []
+        self._seen = 0
+
+    def contains(self, placeholder: Placeholder) -> bool:
+        """To be asked from left to right."""
+        while self._seen < len(self._marks) and self._marks[self._seen] < placeholder.start:
+            self._seen += 1
+        return self._seen % 2 == 1 and self._marks[-1] >= placeholder.end
+
+
+def _owner(key: str, aliases: frozenset[str]) -> str:
+    """The cluster that a key of a property file belongs to."""
+    at = key.find(".")
+    while at >= 0:
+        if key[:at] in aliases:
+            return key[:at]
+        at = key.find(".", at + 1)
+    return ""
 
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
+def _warn_of_provider(entry: Entry, placeholder: Placeholder, report: Report) -> None:
+    shown = "a placeholder in it" if is_secret_name(entry.key) else f'"{placeholder.text}"'
+    remedy = f"the providers are {', '.join(_PROVIDERS)}"
+    report.warn("unknown-provider", f'"{entry.key}": nothing resolves {shown}', entry, remedy=remedy)
+
+
 def _warn_of_bare(entry: Entry, report: Report) -> None:
     bare = _BARE.search(entry.value)
-    if bare is not None:
+    if bare is not None and not is_secret_name(entry.key):  # a password may well look so
         report.warn(
             "bare-placeholder",
             f'"{entry.key}": "{bare[0]}" is left as it is',

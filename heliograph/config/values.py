@@ -11,6 +11,8 @@ from heliograph.config.table import Key
 Value = bool | int | float | str | tuple[str, ...] | None
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
+_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
+_MAX_SHOWN = 80
 _BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<host>[^\[\]/\s]+)):(?P<port>[0-9]{1,5})"
@@ -18,6 +20,7 @@ _ADDRESS = re.compile(
 _ADDRESSES = "must be a list of host:port"
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _JAVA_BLANKS = "".join(map(chr, range(33)))
+_BLANKS = " \t\n\v\f\r"
 
 
 class BadValue(Exception):
@@ -28,10 +31,15 @@ class BadValue(Exception):
         self.hidden = must
 
 
+def _short(text: str) -> str:
+    """A value for a message."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
 def split_list(text: str) -> tuple[str, ...]:
     """Kafka's LIST: commas with blanks around them; an empty text is an empty list."""
     text = text.strip(_JAVA_BLANKS)
-    return tuple(re.split(r"\s*,\s*", text, flags=re.ASCII)) if text else ()
+    return tuple(item.strip(_BLANKS) for item in text.split(",")) if text else ()
 
 
 def parse_value(key: Key, text: str) -> Value:
@@ -52,16 +60,16 @@ def parse_value(key: Key, text: str) -> Value:
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise BadValue("must be true or false", f', not "{text}"')
+        raise BadValue("must be true or false", f', not "{_short(text)}"')
     return text.lower() == "true"
 
 
 def _number(key: Key, text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise BadValue("must be a whole number", f', not "{text}"')
+        raise BadValue("must be a whole number", f', not "{_short(text)}"')
     number, limit = int(text), 1 << (_BITS[key.kind] - 1)
     if not -limit <= number < limit:
-        raise BadValue(f"must fit in {_BITS[key.kind]} bits", f"; {text} does not")
+        raise BadValue(f"must fit in {_BITS[key.kind]} bits", f"; {_short(text)} does not")
     if key.low is not None and number < key.low and number not in key.also:
         also = "".join(f" or {other}" for other in key.also)
         raise BadValue(f"must be at least {key.low}{also}", f", not {number}")
@@ -69,33 +77,32 @@ def _number(key: Key, text: str) -> int:
 
 
 def _double(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise BadValue("must be a number", f', not "{text}"') from None
+    if not _DOUBLE.fullmatch(text):
+        raise BadValue("must be a number", f', not "{_short(text)}"')
+    return float(text.rstrip("fFdD") if text[-1:].lower() in ("f", "d") else text)
 
 
 def _choice(key: Key, text: str) -> str:
     for choice in key.choices:
         if choice.lower() == text.lower():
             return choice
-    raise BadValue(f"must be one of {', '.join(key.choices)}", f', not "{text}"')
+    raise BadValue(f"must be one of {', '.join(key.choices)}", f', not "{_short(text)}"')
 
 
 def parse_address(text: str) -> str:
     """`host:port` in one form: IPv6 in brackets, no protocol in front."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
-        raise BadValue(_ADDRESSES, f'; "{text}" is not')
+        raise BadValue(_ADDRESSES, f'; "{_short(text)}" is not')
     if not 0 < int(match["port"]) < 65536:
-        raise BadValue("has a port outside 1 to 65535", f' in "{text}"')
+        raise BadValue("has a port outside 1 to 65535", f' in "{_short(text)}"')
     host = match["bracketed"] or match["host"]
     if ":" in host or match["bracketed"]:
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise BadValue(_ADDRESSES, f'; "{host}" in "{text}" is not an IPv6 address') from None
+            raise BadValue(_ADDRESSES, f'; "{_short(host)}" in "{_short(text)}" is not an IPv6 address') from None
         return f"[{host}]:{int(match['port'])}"
     if not _HOST.fullmatch(host):
-        raise BadValue(_ADDRESSES, f'; "{host}" is not a host name')
+        raise BadValue(_ADDRESSES, f'; "{_short(host)}" is not a host name')
     return f"{host}:{int(match['port'])}"
