@@ -14,8 +14,8 @@ import typer
 
 import heliograph
 from heliograph.config import Finding, Loaded, Severity, inspect_file
-from heliograph.config.convert import to_properties, to_resources, write_secret_files
-from heliograph.config.secrets import compare_places
+from heliograph.config.convert import convert, write_secret_files
+from heliograph.config.secrets import Resolver, compare_places
 from heliograph.config.show import ShowFormat, effective, literal_secrets, render_effective
 from heliograph.errors import ConfigError, HeliographError, LabError, ProtocolError
 from heliograph.lab import (
@@ -186,12 +186,14 @@ def check(
 
 
 def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[Finding, ...]:
-    """A file that cannot even be parsed has one finding."""
+    """A file that cannot be parsed, or not to its end, has one more finding, for that."""
     try:
         return inspect_file(config, secrets=secrets, offline=offline).findings
     except ConfigError as error:
-        what = f"{error.where}: {error.what}" if error.where else error.what
-        return (Finding(severity=Severity.ERROR, rule="syntax", what=what, remedy=error.remedy or error.why),)
+        place = error.details.get("place")
+        remedy = error.remedy or error.why
+        last = Finding(severity=Severity.ERROR, rule="syntax", what=error.what, place=place, remedy=remedy)
+        return (*error.details.get("findings", ()), last)
 
 
 def _finding_row(finding: Finding) -> dict[str, str | int | None]:
@@ -236,7 +238,7 @@ def config_convert(
 ) -> None:
     """Write properties as a resource, and a resource as properties. Secrets become references."""
     loaded = _load(config, secrets)
-    converted = to_properties(loaded.parts) if loaded.is_resource else to_resources(loaded.parts, name=config.stem)
+    converted = convert(loaded, name=config.stem, resolver=Resolver(folder=secrets))
     typer.echo(converted.text, nl=False)
     if write_secrets is not None:
         write_secret_files(write_secrets, converted.secrets)

@@ -1,7 +1,7 @@
 """A configuration written in the other form, from its parts. Loading the result gives the same settings.
 
 Secrets written in clear do not go along: a placeholder takes their place, and their values are handed
-back, for the caller to put where the placeholder looks.
+back, for the caller to put where the placeholder looks. What the other form cannot say is an error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.findings import Config, Entry
 from heliograph.config.keycheck import is_secret_name
 from heliograph.config.layering import BYTE_ARRAY_CONVERTER
-from heliograph.config.parts import ROLES, Connector, FlowParts, Parts, without_copies
+from heliograph.config.load import Loaded, inspect_content
+from heliograph.config.parts import ROLES, Connector, FlowParts, Parts, State, without_copies
 from heliograph.config.resource import ALLOWED_IN_CONFIG, ANNOTATION
-from heliograph.config.secrets import secret_reference
-from heliograph.config.table import owner_of
+from heliograph.config.secrets import Resolver, secret_reference, shown_reference
+from heliograph.config.settings import ClusterSettings, Flow, Settings
+from heliograph.config.table import DEFAULTS, Scope, Where, find_key, owner_of
 from heliograph.errors import ConfigError
 
 _STATE_KEYS = {
@@ -44,36 +46,118 @@ _SHARED = {
     Connector.HEARTBEAT: ("replication.policy.",),
 }
 """Keys that a connector needs besides its own."""
+_BY_SOURCE = {
+    "group.id": "{}-mm2",
+    "offset.storage.topic": "mm2-offsets.{}.internal",
+    "config.storage.topic": "mm2-configs.{}.internal",
+    "status.storage.topic": "mm2-status.{}.internal",
+}
+"""A target's keys whose defaults differ from flow to flow in a property file."""
+_OF_WORKERS = (Scope.WORKER, Scope.WORKER_OR_TOP)
+_WITHOUT_EFFECT = ("listeners", "plugin.path", "rest.", "security.providers")
+"""Keys of a cluster that a resource refuses and that do nothing here."""
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(slots=True)
 class Converted:
-    text: str = ""
+    text: str = field(default="", repr=False)
     secrets: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
     """Values that were written in clear, by the secret and key that now stand for them."""
+
+
+def convert(loaded: Loaded, *, name: str = "heliograph", resolver: Resolver | None = None) -> Converted:
+    """The other form of a file, loaded again and compared; raises ConfigError where it would mean something else.
+
+    `resolver` is like the one that the file was loaded with.
+    """
+    settings = loaded.valid_settings()
+    if loaded.is_resource:
+        converted, file = to_properties(loaded.parts), "the property file"
+    else:
+        converted, file = to_resources(loaded.parts, name=name), "the resource"
+    resolver = replace(resolver or Resolver(), given=converted.secrets, offline=True)
+    suffix = ".properties" if loaded.is_resource else ".yaml"
+    again = inspect_content(converted.text.encode(), f"converted{suffix}", resolver=resolver).valid_settings()
+    different = list(_differences(settings, again))
+    if different:
+        raise ConfigError(
+            f"{file} would mean something else: {', '.join(different)}",
+            where=loaded.file,
+            remedy="make the flows and clusters alike in this, or convert them one by one",
+        )
+    return converted
+
+
+def _differences(one: Settings, other: Settings) -> Iterator[str]:
+    """Names only: values may be secrets."""
+    flows, clusters = {flow.name: flow for flow in other.flows}, other.clusters
+    for flow in one.flows:
+        yield from _different_fields(flow, flows.get(flow.name), flow.name)
+    for alias, cluster in one.clusters.items():
+        yield from _different_fields(cluster, clusters.get(alias), f'cluster "{alias}"')
+    if [flow.name for flow in one.flows] != [flow.name for flow in other.flows]:
+        yield "the flows"
+    if one.clusters.keys() != clusters.keys():
+        yield "the clusters"
+    if list(one.heartbeat_pairs()) != list(other.heartbeat_pairs()):
+        yield "the pairs with heartbeats"
+    if (one.spark, one.epoch_ms) != (other.spark, other.epoch_ms):
+        yield "spark.* or epoch.ms"
+
+
+def _different_fields(one: Flow | ClusterSettings, other: Flow | ClusterSettings | None, name: str) -> Iterator[str]:
+    if other is None:
+        yield name
+        return
+    for item in fields(one):
+        if getattr(one, item.name) != getattr(other, item.name):
+            yield f"{item.name.replace('_', ' ')} of {name}"
+
+
+# -- property files
 
 
 def to_properties(parts: Sequence[Parts]) -> Converted:
     """One property file of all parts."""
     result = Converted()
-    lines: dict[str, str] = {"clusters": ", ".join(dict.fromkeys(alias for part in parts for alias in part.clusters))}
+    lines: dict[str, str] = {}
+    for key, value in _all_lines(parts, result):
+        if lines.setdefault(key, value) != value:
+            raise ConfigError(
+                f'two documents give different values for "{key}", and a property file has room for one',
+                remedy="convert the documents one by one",
+            )
+    result.text = "".join(f"{javaproperties.escape(key)} = {_escaped(value)}\n" for key, value in lines.items())
+    return result
+
+
+def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str, str]]:
+    """Keys and values; a key may come twice."""
+    yield "clusters", ", ".join(dict.fromkeys(alias for part in parts for alias in part.clusters))
     for part in parts:
         for key, entry in part.top.items():
             if key.startswith(_FROM_THE_TOP):
-                _put(lines, key, _written(key, entry, "", result))
-    everywhere = any(part.heartbeats_everywhere for part in parts)
-    lines["emit.heartbeats.enabled"] = str(everywhere).lower()
+                yield key, _written(key, entry, "", result)
+    yield "emit.heartbeats.enabled", str(any(part.heartbeats_everywhere for part in parts)).lower()
     for part in parts:
         for alias, config in part.clusters.items():
-            for key, entry in without_copies(config).items():
-                _put(lines, f"{alias}.{key}", _written(key, entry, alias, result))
+            for key, value in _cluster_lines(config, alias, result):
+                yield f"{alias}.{key}", value
         for flow in part.flows:
             for key, value in _worker_lines(flow, part, result):
-                _put(lines, f"{flow.target}.{key}", value)
+                yield f"{flow.target}.{key}", value
+    yield from _lines_by_target([flow for part in parts for flow in part.flows], result)
+    for part in parts:
+        for flow in part.flows:
             for key, value in _flow_lines(flow, part, result):
-                _put(lines, f"{flow.name}.{key}", value)
-    result.text = "".join(f"{javaproperties.escape(key)} = {_escaped(value)}\n" for key, value in lines.items())
-    return result
+                yield f"{flow.name}.{key}", value
+
+
+def _cluster_lines(config: Config, alias: str, result: Converted) -> Iterator[tuple[str, str]]:
+    for key, entry in without_copies(config).items():
+        if key not in _BY_SOURCE and _is_known(Where.CLUSTER, key):
+            yield key, _written(key, entry, alias, result)
 
 
 def _escaped(value: str) -> str:
@@ -82,6 +166,8 @@ def _escaped(value: str) -> str:
         value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
     )
     text = "\\" + text if text.startswith(" ") else text
+    if text.isascii() and text.isprintable():
+        return text
     units = ((c, c.encode("utf-16-be").hex()) for c in text)
     return "".join(
         c if " " <= c <= "~" else "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
@@ -89,40 +175,77 @@ def _escaped(value: str) -> str:
     )
 
 
-def _put(lines: dict[str, str], key: str, value: str) -> None:
-    if lines.setdefault(key, value) != value:
-        raise ConfigError(
-            f'two documents give different values for "{key}", and a property file has room for one',
-            remedy="convert the documents one by one",
-        )
+def _is_known(where: Where, key: str) -> bool:
+    """Whether a key does anything there; what is passed over in one form has no place in the other."""
+    return find_key(where, key).key is not None
 
 
 def _worker_lines(flow: FlowParts, part: Parts, result: Converted) -> Iterator[tuple[str, str]]:
-    """The worker's keys that are not the cluster's own: a resource's defaults, which differ from MM2's."""
+    """The worker's keys that are not the cluster's own: a resource's defaults, where they differ from MM2's."""
     cluster = part.clusters[flow.target]
     for key, entry in flow.worker.items():
-        if key not in cluster and key != "client.id" and entry.value != BYTE_ARRAY_CONVERTER:
-            yield key, _written(key, entry, flow.target, result)
+        if key in cluster or key in _BY_SOURCE or key == "client.id" or entry.value == BYTE_ARRAY_CONVERTER:
+            continue
+        yield key, _written(key, entry, flow.target, result)
+
+
+def _lines_by_target(flows: Sequence[FlowParts], result: Converted) -> Iterator[tuple[str, str]]:
+    """Group and storage topics, which all flows into a target share unless each has the default of its source."""
+    by_target: dict[str, list[FlowParts]] = {}
+    for flow in flows:
+        by_target.setdefault(flow.target, []).append(flow)
+    for target, ending in by_target.items():
+        for key, default in _BY_SOURCE.items():
+            values = [_written(key, flow.worker[key], target, result) for flow in ending]
+            if values == [default.format(flow.source) for flow in ending]:
+                continue
+            if len(set(values)) > 1:
+                raise ConfigError(
+                    f'the flows into "{target}" have different values for {key}, and a property file has room for one',
+                    remedy="convert the documents one by one",
+                )
+            yield f"{target}.{key}", values[0]
 
 
 def _flow_lines(flow: FlowParts, part: Parts, result: Converted) -> Iterator[tuple[str, str]]:
-    source = flow.connectors.get(Connector.SOURCE, {})
-    enabled = source.get("enabled")
-    yield "enabled", enabled.value if enabled is not None else "false"
-    if "name" in source:
-        yield "name", source["name"].value
-    for kind, config in flow.connectors.items():
+    first = next((flow.connectors[kind] for kind in Connector if kind in flow.connectors), {})
+    source = flow.connectors.get(Connector.SOURCE)
+    _check_checkpoints(flow)
+    yield "enabled", _written("enabled", source["enabled"], "", result) if source is not None else "false"
+    yield "name", _written("name", first["name"], "", result)
+    apart = {"enabled", "name", *_EMIT.values(), *(_STATE_KEYS[kind] for kind in flow.states)}
+    for config in flow.connectors.values():
         for key, entry in _own_keys(config, flow, part):
-            is_owner = owner_of(key) is kind or (kind is Connector.SOURCE and owner_of(key) not in flow.connectors)
-            if is_owner and key not in ("enabled", "name") and key not in _STATE_KEYS.values():
+            is_read = config is flow.connectors.get(owner_of(key), first)
+            if is_read and key not in apart and _is_known(Where.FLOW, key):
                 yield key, _written(key, entry, flow.source, result)
     for kind, key in _EMIT.items():
-        if kind not in flow.connectors:
+        given = flow.connectors.get(kind)
+        if given is None or (kind is Connector.CHECKPOINT and not _flag(given, "enabled")):
             yield key, "false"
-        elif key not in flow.connectors[kind]:
-            yield key, "true"
+        else:
+            yield key, _written(key, given[key], "", result) if key in given else "true"
     for kind, state in flow.states.items():
         yield _STATE_KEYS[kind], state
+
+
+def _check_checkpoints(flow: FlowParts) -> None:
+    """In a property file one switch is for the source connector and the checkpoint connector."""
+    source, checkpoint = flow.connectors.get(Connector.SOURCE), flow.connectors.get(Connector.CHECKPOINT)
+    if checkpoint is None or not (_flag(checkpoint, "enabled") and _flag(checkpoint, _EMIT[Connector.CHECKPOINT])):
+        return
+    if source is None or not _flag(source, "enabled"):
+        raise ConfigError(
+            f"{flow.name} has a checkpoint connector without a source connector, which a property file cannot say",
+            where=str(flow.place or ""),
+            remedy="remove the checkpoint connector, or add a source connector whose state is stopped",
+        )
+
+
+def _flag(config: Config, key: str) -> bool:
+    entry = config.get(key)
+    text = DEFAULTS[key].default if entry is None or entry.is_missing else entry.value
+    return (text or "").strip().lower() == "true"
 
 
 def _own_keys(config: Config, flow: FlowParts, part: Parts) -> Iterator[tuple[str, Entry]]:
@@ -148,22 +271,40 @@ def _is_from(cluster: Config, side: str, key: str, entry: Entry) -> bool:
 def to_resources(parts: Sequence[Parts], *, name: str = "heliograph") -> Converted:
     """A document for each flow: each has the group and the storage topics that MM2 would give it."""
     result = Converted()
-    documents = [_document(flow, part, name, result) for part in parts for flow in part.flows]
-    result.text = yaml.safe_dump_all(
-        documents, sort_keys=False, allow_unicode=True, explicit_start=True, width=1_000_000
+    documents: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for flow in part.flows:
+            label = _unused(_label(f"{name}-{flow.source}-{flow.target}"), documents)
+            documents[label] = _document(flow, part, label, result)
+    result.text = yaml.dump_all(
+        documents.values(), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, explicit_start=True, width=1_000_000
     )
     return result
 
 
-def _document(flow: FlowParts, part: Parts, name: str, result: Converted) -> dict[str, Any]:
+def _label(text: str) -> str:
+    """A name as Kubernetes allows it."""
+    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-") or "mirror"
+
+
+def _unused(text: str, used: Mapping[str, object]) -> str:
+    number = 2
+    candidate = text
+    while candidate in used:
+        candidate, number = f"{text}-{number}", number + 1
+    return candidate
+
+
+def _document(flow: FlowParts, part: Parts, label: str, result: Converted) -> dict[str, Any]:
     top = {key: entry for key, entry in part.top.items() if key.startswith(_FROM_THE_TOP)}
     annotations = {f"{ANNOTATION}{key}": _written(key, entry, "", result) for key, entry in top.items()}
     if part.heartbeats_everywhere:
         annotations[f"{ANNOTATION}emit.heartbeats.enabled"] = "true"
-    label = re.sub(r"[^a-z0-9-]+", "-", f"{name}-{flow.source}-{flow.target}".lower()).strip("-")
     mirror: dict[str, Any] = {"sourceCluster": flow.source, "targetCluster": flow.target}
     for kind, config in flow.connectors.items():
         mirror[_BLOCKS[kind]] = _connector(kind, config, flow, part, result)
+    # The first document names all clusters: their order is that of the flows, and some may have no flow.
+    aliases = [alias for alias in part.clusters if flow is part.flows[0] or alias in (flow.source, flow.target)]
     return {
         "apiVersion": "kafka.strimzi.io/v1beta2",
         "kind": "KafkaMirrorMaker2",
@@ -171,41 +312,31 @@ def _document(flow: FlowParts, part: Parts, name: str, result: Converted) -> dic
         "spec": {
             "replicas": 1,
             "connectCluster": flow.target,
-            "clusters": [
-                _cluster(alias, flow, part, result) for alias in part.clusters if alias in _needed(flow, part)
-            ],
+            "clusters": [_cluster(alias, flow, part, result) for alias in aliases],
             "mirrors": [mirror],
         },
     }
 
 
-def _needed(flow: FlowParts, part: Parts) -> set[str]:
-    """The flow's two clusters; those that no flow has go with the first one."""
-    mentioned = {alias for other in part.flows for alias in (other.source, other.target)}
-    extra = set(part.clusters) - mentioned if flow is part.flows[0] else set()
-    return {flow.source, flow.target} | extra
-
-
 def _cluster(alias: str, flow: FlowParts, part: Parts, result: Converted) -> dict[str, Any]:
     config = without_copies(part.clusters[alias])
     servers = config.get("bootstrap.servers")
+    if servers is None or not servers.value.strip():
+        raise ConfigError(
+            f'cluster "{alias}" has no bootstrap servers, which a resource needs',
+            remedy='remove it from "clusters", or give it some',
+        )
     protocol = config.get("security.protocol")
     kind = protocol.value.strip().upper() if protocol is not None else "PLAINTEXT"
     security: dict[str, str] = {}
     own: dict[str, str] = {}
     for key, entry in config.items():
-        if key in ("bootstrap.servers", "security.protocol") or (key.startswith(ROLES) and alias != flow.target):
-            continue  # a source's clients are configured in its connector
-        is_security = key.startswith(("ssl.", "sasl.")) and key not in ALLOWED_IN_CONFIG
-        (security if is_security else own)[key] = _written(key, entry, alias, result)
+        if _is_written_at_cluster(key, is_target=alias == flow.target):
+            is_security = key.startswith(("ssl.", "sasl.")) and key not in ALLOWED_IN_CONFIG
+            (security if is_security else own)[key] = _written(key, entry, alias, result)
     if alias == flow.target:
-        own |= {
-            key: _written(key, entry, alias, result)
-            for key, entry in flow.worker.items()
-            if key not in part.clusters[alias] or part.clusters[alias][key] is not entry
-            if key not in CLIENT_NAMES and key != "client.id" and entry.value != BYTE_ARRAY_CONVERTER
-        }
-    node: dict[str, Any] = {"alias": alias, "bootstrapServers": servers.reference or servers.value if servers else ""}
+        own |= {key: _written(key, entry, alias, result) for key, entry in _worker_keys(flow, part)}
+    node: dict[str, Any] = {"alias": alias, "bootstrapServers": _written("bootstrap.servers", servers, alias, result)}
     if kind.endswith("SSL"):
         node["tls"] = {}
     if security or kind.startswith("SASL"):
@@ -213,35 +344,77 @@ def _cluster(alias: str, flow: FlowParts, part: Parts, result: Converted) -> dic
     return node | ({"config": own} if own else {})
 
 
+def _is_written_at_cluster(key: str, *, is_target: bool) -> bool:
+    """A source's clients are configured in its connector; only the target has a worker."""
+    if key in ("bootstrap.servers", "security.protocol") or key.startswith(_WITHOUT_EFFECT):
+        return False
+    if not is_target and key != "client.id" and (key.startswith(ROLES) or _is_of_worker(key)):
+        return False
+    return _is_known(Where.CLUSTER, key)
+
+
+def _is_of_worker(key: str) -> bool:
+    return key in DEFAULTS and DEFAULTS[key].scope in _OF_WORKERS
+
+
+def _worker_keys(flow: FlowParts, part: Parts) -> Iterator[tuple[str, Entry]]:
+    """What the worker has from the top level, and the defaults that a resource does not share."""
+    cluster = part.clusters[flow.target]
+    for key, entry in flow.worker.items():
+        if cluster.get(key) is entry or key in CLIENT_NAMES or key == "client.id":
+            continue
+        is_needed = not key.startswith("replication.policy.") and entry.value != BYTE_ARRAY_CONVERTER
+        if is_needed and _is_known(Where.CLUSTER, key):
+            yield key, entry
+
+
 def _connector(kind: Connector, config: Config, flow: FlowParts, part: Parts, result: Converted) -> dict[str, Any]:
-    source = part.clusters.get(flow.source, {})
     own = {
         key: _written(key, entry, flow.source, result)
         for key, entry in _own_keys(config, flow, part)
-        if (owner_of(key) is kind or key.startswith(_SHARED[kind])) and key not in _STATE_KEYS.values()
+        if (owner_of(key) is kind or key.startswith(_SHARED[kind])) and _is_known(Where.FLOW, key)
     }
     # What a source gives to its clients has no place in the resource but here.
     if kind is Connector.SOURCE:
         own |= {
             f"source.{key}": _written(key, entry, flow.source, result)
-            for key, entry in without_copies(source).items()
-            if key.startswith(ROLES) and f"source.{key}" not in own
+            for key, entry in without_copies(part.clusters.get(flow.source, {})).items()
+            if key.startswith(ROLES) and f"source.{key}" not in own and _is_known(Where.FLOW, f"source.{key}")
         }
-    own["name"] = config["name"].value
-    own["enabled"] = config["enabled"].value
-    state = flow.states.get(kind)
-    return {"config": own} | ({"state": str(state)} if state is not None else {})
+    for key in ("name", "enabled"):
+        own[key] = _written(key, config[key], "", result)
+    state = flow.states.get(kind) or _plain_state(config.get(_STATE_KEYS[kind]))
+    if state is None:
+        return {"config": own}
+    own.pop(_STATE_KEYS[kind], None)
+    return {"config": own, "state": str(state)}
+
+
+def _plain_state(entry: Entry | None) -> State | None:
+    """A state that can stand in the field for it; one by a placeholder cannot."""
+    return State(entry.value.strip().lower()) if entry is not None and not entry.reference else None
+
+
+# -- secrets
 
 
 def _written(key: str, entry: Entry, owner: str, result: Converted) -> str:
     """The value as it may be written: placeholders as they were, secrets by a placeholder of ours."""
-    if entry.reference:
+    if entry.reference and shown_reference(key, entry.reference) == entry.reference:
         return entry.reference
     if not is_secret_name(key) or not entry.value:
         return entry.value
-    secret = re.sub(r"[^a-z0-9-]+", "-", f"{owner}-credentials".lower()).strip("-")
-    result.secrets[secret, key] = entry.value
-    return secret_reference(secret, key)
+    if entry.is_missing:
+        raise ConfigError(
+            f'"{entry.key}" has a secret in clear beside a placeholder that cannot be resolved',
+            where=str(entry.place or ""),
+            remedy="give the folder of the mounted secrets with --secrets",
+        )
+    secret, name = _label(f"{owner}-credentials"), re.sub(r"[^A-Za-z0-9._-]", "-", key)
+    number, candidate = 2, name
+    while result.secrets.setdefault((secret, candidate), entry.value) != entry.value:
+        number, candidate = number + 1, f"{name}-{number}"
+    return secret_reference(secret, candidate)
 
 
 def write_secret_files(folder: Path, secrets: Mapping[tuple[str, str], str]) -> None:
@@ -249,6 +422,8 @@ def write_secret_files(folder: Path, secrets: Mapping[tuple[str, str], str]) -> 
     for (secret, key), value in secrets.items():
         place = folder / secret
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(place / key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(value)
+        descriptor = os.open(place / key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        os.fchmod(descriptor, 0o600)  # the file may have been there
+        with os.fdopen(descriptor, "wb") as file:
+            # A line end at the end is taken for an editor's when it is read.
+            file.write((f"{value}\n" if value.endswith("\n") else value).encode("utf-8", "surrogateescape"))

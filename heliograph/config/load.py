@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heliograph.config.build import build_settings
-from heliograph.config.findings import Finding, Report, Severity, raise_errors
+from heliograph.config.findings import Config, Finding, Place, Report, Severity, raise_errors
 from heliograph.config.lint import lint
 from heliograph.config.mm2file import read_mm2_file
 from heliograph.config.parts import Parts
@@ -20,9 +20,12 @@ from heliograph.config.values import split_list
 from heliograph.config.yamltree import parse_documents
 from heliograph.errors import ConfigError
 
-MAX_BYTES = 8 * 1024 * 1024
-"""A configuration of 1,000 flows has 200 KB."""
-_RESOURCE = re.compile(rb"^\s*(?:apiVersion|kind)\s*:", re.MULTILINE)
+MAX_BYTES = 2 * 1024 * 1024
+"""A configuration of 1,000 flows has 200 KB; Kubernetes takes no resource above 1.5 MB."""
+MAX_LINES = 50_000
+MAX_KEY = 500
+"""Characters of a key; a topic's name has at most 249."""
+_RESOURCE = re.compile(rb"^[ \t]*(?:apiVersion|kind)[ \t]*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ def inspect_file(
 def inspect_content(
     content: bytes, file: str, *, resolver: Resolver | None = None, only_targets: Sequence[str] = ()
 ) -> Loaded:
+    _check_size(content, file)
     report = Report(file)
     resolver = resolver or Resolver()
     parts = _read_parts(content, report, resolver)
@@ -98,9 +102,15 @@ def read_bytes(path: Path) -> bytes:
         raise ConfigError(
             f'cannot read "{path}"', why=error.strerror or str(error), remedy="give the path of a readable file"
         ) from error
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f'"{path}" is larger than {MAX_BYTES // 1024 // 1024} MB', remedy="is it a configuration?")
+    _check_size(content, str(path))
     return content
+
+
+def _check_size(content: bytes, file: str) -> None:
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f'"{file}" is larger than {MAX_BYTES // 1024 // 1024} MB', remedy="is it a configuration?")
+    if max(content.count(b"\n"), content.count(b"\r")) > MAX_LINES:
+        raise ConfigError(f'"{file}" has more than {MAX_LINES} lines', remedy="is it a configuration?")
 
 
 def is_resource(content: bytes, file: str) -> bool:
@@ -113,10 +123,19 @@ def _read_parts(content: bytes, report: Report, resolver: Resolver) -> list[Part
     if is_resource(content, report.file):
         return read_resources(parse_documents(_yaml_text(content, report), report.file), report, resolver)
     entries = parse_properties(content, report)
+    _check_keys(entries)
     clusters = entries.get("clusters")
     aliases = split_list(clusters.value) if clusters is not None else ()
     parts = read_mm2_file(resolver.resolve_all(entries, report, aliases), report)
     return [parts] if parts is not None else []
+
+
+def _check_keys(entries: Config) -> None:
+    """Searching for what a key may mean takes its time."""
+    for key, entry in entries.items():
+        if len(key) > MAX_KEY:
+            what = f"a key of {len(key)} characters"
+            raise ConfigError(what, where=str(entry.place), remedy="look at the line ends", place=entry.place)
 
 
 def _yaml_text(content: bytes, report: Report) -> str:
@@ -124,4 +143,6 @@ def _yaml_text(content: bytes, report: Report) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"not UTF-8 in line {line}", where=report.file, remedy="save the file as UTF-8") from error
+        place = Place(report.file, line)
+        # Not chained: that error holds the whole file.
+        raise ConfigError("not UTF-8", where=str(place), remedy="save the file as UTF-8", place=place) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from heliograph.config.findings import Config, Entry, Report
@@ -20,6 +21,9 @@ from heliograph.config.parts import Connector, FlowParts, Parts, default_entries
 from heliograph.config.table import CONNECTOR_NAMES, Where
 from heliograph.config.values import split_list
 
+MAX_CLUSTERS = 5_000
+MAX_PAIRS = 20_000
+"""Of clusters that a top-level `enabled` turns into flows."""
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -35,6 +39,10 @@ def read_mm2_file(entries: Config, report: Report) -> Parts | None:
             check_entry(entry, places, aliases, report)
         else:
             _report_unknown_flow(entry, aliases, report)
+    if "enabled" in entries and len(aliases) ** 2 > MAX_PAIRS:
+        what = f'"enabled" makes flows of all pairs of {len(aliases)} clusters, which are too many'
+        report.error("too-many-flows", what, entries["enabled"], remedy='write "A->B.enabled" for each flow')
+        return None
     layers = make_layers(entries, aliases, CONNECTOR_NAMES)
     return Parts(
         clusters=layers.clusters,
@@ -48,7 +56,7 @@ def check_alias(alias: str, entry: Entry, report: Report) -> None:
     if not _ALIAS.fullmatch(alias):
         report.error(
             "bad-alias",
-            f'alias "{alias}" cannot be part of a topic name',
+            f'alias "{entry.reference or alias}" cannot be part of a topic name',
             entry,
             remedy="use letters, digits, dot, _ and -",
         )
@@ -66,11 +74,14 @@ def _read_aliases(entries: Mapping[str, Entry], report: Report) -> tuple[str, ..
     if any(" " in alias or "\t" in alias for alias in aliases):
         report.warn("blank-in-list", 'MM2 wants commas between the aliases of "clusters"', entry)
         aliases = tuple(part for alias in aliases for part in alias.split())
+    if len(aliases) > MAX_CLUSTERS:
+        report.error("too-many-clusters", f'"clusters" names more than {MAX_CLUSTERS} clusters', entry)
+        return ()
     if not aliases:
         report.error("no-clusters", '"clusters" names no cluster', entry, remedy='write "clusters = A, B"')
-    for alias in sorted(set(aliases)):
-        if aliases.count(alias) > 1:
-            report.error("alias-twice", f'"clusters" names "{alias}" twice', entry)
+    for alias, times in sorted(Counter(aliases).items()):
+        if times > 1:
+            report.error("alias-twice", f'"clusters" names "{entry.reference or alias}" twice', entry)
         if not alias:
             report.error("bad-alias", '"clusters" has an empty alias', entry, remedy="remove the surplus comma")
         else:

@@ -56,7 +56,7 @@ class Resource:
     name: str
     namespace: str
     api_version: str
-    pods: Mapping[str, Any] = field(default_factory=dict)
+    pods: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The settings that the rest of the program works with: frozen, validated, the same from either front end."""
+"""The settings that the rest of the program works with: frozen, validated, the same from either front end.
+
+Any value may come from a secret, so that what is printed of these objects is names alone.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from heliograph.filters import NameFilter, should_mirror
 from heliograph.naming import ReplicationPolicy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ClusterSettings:
     alias: str
     bootstrap_servers: tuple[str, ...]
     security_protocol: str
     client_id: str
-    properties: dict[str, str] = field(repr=False)
+    properties: dict[str, str]
     """The other connection settings, `ssl.*` and `sasl.*`. May hold secrets."""
+
+    def __repr__(self) -> str:
+        return f"<cluster {self.alias}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +71,7 @@ class TopicSync:
     acls_interval_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Flow:
     """All that a flow `source->target` is to do; aliases, not clusters."""
 
@@ -103,8 +109,8 @@ class Flow:
     exactly_once: str
     isolation_level: str
     auto_offset_reset: str
-    source_consumer: dict[str, str] = field(repr=False)
-    target_producer: dict[str, str] = field(repr=False)
+    source_consumer: dict[str, str]
+    target_producer: dict[str, str]
     compression: str
     """Codec asked for on the target; `none` keeps the source's."""
     on_data_loss: str
@@ -112,6 +118,9 @@ class Flow:
     on_record_error: str
     offset_translation: str
     max_bytes_per_second: int | None
+
+    def __repr__(self) -> str:
+        return f"<flow {self.name}>"
 
     @property
     def name(self) -> str:
@@ -155,7 +164,7 @@ class Flow:
         return self.policy.format_remote_topic(self.source, topic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Settings:
     """A valid configuration. `flows` are those written in the file, disabled ones included."""
 
@@ -169,6 +178,9 @@ class Settings:
     resources: tuple[Resource, ...] = field(default=(), compare=False)
     """The documents, if the file has such."""
     findings: tuple[Finding, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        return f"<settings of {self.file}: {', '.join(flow.name for flow in self.flows)}>"
 
     @property
     def enabled_flows(self) -> tuple[Flow, ...]:

@@ -13,10 +13,9 @@ import yaml
 from heliograph.config.findings import Config, Entry
 from heliograph.config.keycheck import is_secret_name
 from heliograph.config.parts import Connector, FlowParts, Parts, source_consumer, target_producer, without_copies
-from heliograph.config.secrets import Reference, fingerprint
+from heliograph.config.secrets import MASK, Reference, fingerprint, shown_reference
 from heliograph.config.table import KEYS, Key, Scope, owner_of
 
-MASK = "****"
 _FLOW_SCOPES = (Scope.FLOW, Scope.FLOW_ONLY, Scope.ANYWHERE)
 _WORKER_SCOPES = (Scope.WORKER, Scope.WORKER_OR_TOP)
 
@@ -39,7 +38,7 @@ class Effective(NamedTuple):
 def shown_value(key: str, entry: Entry) -> str:
     """A value as it may be seen: placeholders as written, secrets masked."""
     if entry.reference:
-        return entry.reference
+        return shown_reference(key, entry.reference)
     return MASK if is_secret_name(key) and entry.value else entry.value
 
 

@@ -13,8 +13,10 @@ from heliograph.config.findings import Place
 from heliograph.errors import ConfigError
 
 MAX_DEPTH = 60
-MAX_NODES = 300_000
-"""Of a document with its aliases expanded; a resource of 1,000 mirrors has 30,000."""
+MAX_NODES = 100_000
+"""Of a file with its aliases expanded; a resource of 1,000 mirrors has 30,000."""
+MAX_KEY = 500
+"""Characters of a key."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?[0-9][0-9_]*")
@@ -59,14 +61,15 @@ def parse_documents(text: str, file: str) -> list[Node]:
         return [node for node in _Builder(file).documents(text) if not (isinstance(node, Scalar) and node.text is None)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = str(Place(file, mark.line + 1, mark.column + 1)) if mark else file
+        place = Place(file, mark.line + 1, mark.column + 1) if mark else None
         raise ConfigError(
             f"not valid YAML: {error.problem or error.context}",
-            where=place,
+            where=str(place or file),
             remedy="look at the indentation and the quotes of this line and the one before",
-        ) from error
+            place=place,
+        ) from None  # not chained: that error may quote the text around, secrets included
     except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML: {str(error).splitlines()[0]}", where=file) from error
+        raise ConfigError(f"not valid YAML: {str(error).splitlines()[0]}", where=file) from None
 
 
 @dataclass(slots=True)
@@ -85,6 +88,8 @@ class _Builder:
         self._file = file
         self._anchors: dict[str, Node] = {}
         self._open: list[_Open] = []
+        self._done = 0
+        """Nodes of the documents before."""
 
     def documents(self, text: str) -> Iterator[Node]:
         """Build each document from the events, with a stack of what is open."""
@@ -104,6 +109,7 @@ class _Builder:
             if done is not None and self._open:
                 self._attach(self._open[-1], done)
             elif done is not None:
+                self._done += done.size
                 yield done
 
     def _place(self, event: yaml.Event) -> Place:
@@ -137,7 +143,7 @@ class _Builder:
 
     def _attach(self, parent: _Open, node: Node) -> None:
         parent.node.size += node.size
-        if parent.node.size > MAX_NODES:
+        if self._done + parent.node.size > MAX_NODES:
             raise _refusal(f"more than {MAX_NODES} values", parent.node.place)
         if isinstance(parent.node, Sequence):
             parent.node.items.append(node)
@@ -152,6 +158,8 @@ class _Builder:
 
 def _set(parent: _Open, mapping: Mapping, key: Scalar, node: Node) -> None:
     name = (key.text or "").strip()
+    if len(name) > MAX_KEY:
+        raise _refusal(f"a key of {len(name)} characters", key.place)
     if name == "<<" and key.is_plain:
         parent.merged.append(node)
         return
@@ -161,7 +169,7 @@ def _set(parent: _Open, mapping: Mapping, key: Scalar, node: Node) -> None:
 
 
 def _refusal(what: str, place: Place) -> ConfigError:
-    return ConfigError(what, where=str(place))
+    return ConfigError(what, where=str(place), place=place)
 
 
 def _apply_merges(mapping: Mapping, merged_ones: list[Node]) -> None:
@@ -182,7 +190,7 @@ def _scalar(event: yaml.ScalarEvent, place: Place) -> Scalar:
             return Scalar(None, place)
         if tag.endswith(":bool"):
             return Scalar(str(text.lower() in ("true", "yes", "on")).lower(), place)
-        if _NUMBER.fullmatch(text):
+        if tag.endswith(":int") and _NUMBER.fullmatch(text):
             return Scalar(text.replace("_", ""), place)
     return Scalar(text, place, is_plain=plain)
 
