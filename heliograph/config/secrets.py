@@ -133,9 +133,7 @@ class Resolver:
         pieces.append(entry.value[at:])
         return replace(entry, value="".join(pieces), reference=entry.value, is_missing=is_missing)
 
-    def _report_missing(
-        self, entry: Entry, kind: str, placeholder: Placeholder, problem: str, report: Report
-    ) -> None:
+    def _report_missing(self, entry: Entry, kind: str, placeholder: Placeholder, problem: str, report: Report) -> None:
         severity = Severity.WARNING if self.offline else Severity.ERROR
         what = f'"{entry.key}" needs {_describe(kind, placeholder.path, placeholder.key)} {problem}'
         report.add(severity, "missing-secret", what, entry, remedy=self._remedy(kind))
