@@ -40,7 +40,11 @@ def build_settings(
     flows = _without_storage_topics(flows)
     _check_flows_once(flows, report)
     aliases = list(dict.fromkeys(alias for part in parts for alias in part.clusters))
-    flows = _keep_targets(flows, aliases, only_targets, report, need_flow=need_flow)
+    rank = {alias: index for index, alias in enumerate(aliases)}
+    flows.sort(key=lambda flow: (rank.get(flow.source, 0), rank.get(flow.target, 0)))  # the same from either form
+    flows = _keep_targets(flows, aliases, only_targets, report)
+    if need_flow and not any(flow.enabled for flow in flows):
+        _report_nothing(parts, only_targets, report)
     clusters = _build_clusters(parts, flows, report)
     _check_same_cluster(clusters, parts, report)
     top = _Reader({key: entry for part in parts for key, entry in part.top.items()})
@@ -84,6 +88,11 @@ class _Reader:
             except BadValue:
                 pass
         return _default_value(name)
+
+    def shown(self, name: str) -> str:
+        """The value for a message; of one by a placeholder the placeholder."""
+        entry = self.entry(name)
+        return entry.reference if entry is not None and entry.reference else str(self.value(name))
 
     def _typed(self, name: str, kind: type[_V]) -> _V:
         value = self.value(name)
@@ -241,7 +250,7 @@ def _check_aliases_kept(parts: FlowParts, config: Config, report: Report) -> Non
         if entry is not None and entry.value.strip() != alias:
             report.error(
                 "alias-changed",
-                f'"{entry.key}" = {entry.value} differs from the {side} of {parts.name}',
+                f'"{entry.key}" = {entry.reference or entry.value} differs from the {side} of {parts.name}',
                 entry,
                 remedy="remove it",
             )
@@ -261,8 +270,8 @@ def _check_agreement(parts: FlowParts, report: Report) -> None:
             there = first.entry(name)
             report.error(
                 "connectors-differ",
-                f"{name} of {parts.name} is {first.value(name)} for the source connector "
-                f"and {reader.value(name)} for {kind}",
+                f"{name} of {parts.name} is {first.shown(name)} for the source connector "
+                f"and {reader.shown(name)} for {kind}",
                 entry or there or parts.place,
                 remedy="write the same value in all connectors of the flow",
             )
@@ -278,12 +287,18 @@ def _build_filter(flow: _Reader, include: str, exclude: str, report: Report) -> 
             entry = flow.entry(name)
             report.error(
                 "bad-pattern",
-                f'"{entry.key if entry else name}": {error.what}: {error.why}',
+                f'"{entry.key if entry else name}": {_shown_fault(entry, error)}',
                 entry,
                 remedy=error.remedy,
             )
             patterns[name] = ()
     return NameFilter(patterns[include], patterns.get(exclude, ()))
+
+
+def _shown_fault(entry: Entry | None, error: ConfigError) -> str:
+    if entry is not None and entry.reference:
+        return f"a pattern of {entry.reference} cannot be used"
+    return f"{error.what}: {error.why}"
 
 
 def _build_policy(flow: _Reader, parts: FlowParts, report: Report) -> ReplicationPolicy:
@@ -297,7 +312,8 @@ def _build_policy(flow: _Reader, parts: FlowParts, report: Report) -> Replicatio
         if separator and separator in alias and not isinstance(policy, IdentityPolicy):
             report.error(
                 "separator-in-alias",
-                f'alias "{alias}" contains the separator "{separator}", so remote topics cannot be told apart',
+                f'alias "{alias}" contains the separator "{flow.shown("replication.policy.separator")}", '
+                "so remote topics cannot be told apart",
                 entry or parts.place,
                 remedy="choose another alias or set replication.policy.separator",
             )
@@ -323,7 +339,7 @@ def _check_flows_once(flows: Iterable[Flow], report: Report) -> None:
 
 
 def _keep_targets(
-    flows: list[Flow], aliases: Collection[str], only_targets: Sequence[str], report: Report, *, need_flow: bool
+    flows: list[Flow], aliases: Collection[str], only_targets: Sequence[str], report: Report
 ) -> list[Flow]:
     for alias in only_targets:
         if alias not in aliases:
@@ -332,13 +348,16 @@ def _keep_targets(
                 f'--clusters names the unknown cluster "{alias}"',
                 remedy=f"it has {', '.join(aliases)}",
             )
-    kept = [flow for flow in flows if not only_targets or flow.target in only_targets]
-    if need_flow and not any(flow.enabled for flow in kept):
-        ending = f" that ends in {', '.join(only_targets)}" if only_targets else ""
-        report.error(
-            "nothing-to-run", f"nothing to run: no flow{ending} is enabled", remedy='write "A->B.enabled = true"'
-        )
-    return kept
+    return [flow for flow in flows if not only_targets or flow.target in only_targets]
+
+
+def _report_nothing(parts: Sequence[Parts], only_targets: Sequence[str], report: Report) -> None:
+    in_resource = any(part.resource is not None for part in parts)
+    if in_resource and not any(flow.connectors for part in parts for flow in part.flows):
+        return  # said of each mirror
+    ending = f" that ends in {', '.join(only_targets)}" if only_targets else ""
+    switch = "sourceConnector: {}" if in_resource else "A->B.enabled = true"
+    report.error("nothing-to-run", f"nothing to run: no flow{ending} is enabled", remedy=f'write "{switch}"')
 
 
 # -- clusters
@@ -403,7 +422,8 @@ def _check_same_cluster(clusters: Mapping[str, ClusterSettings], parts: Sequence
                 )
                 report.error(
                     "same-cluster",
-                    f'"{other}" and "{cluster.alias}" are the same cluster: both have {address}',
+                    f'"{other}" and "{cluster.alias}" are the same cluster: both have '
+                    f"{at.reference if at is not None and at.reference else address}",
                     at,
                     remedy="a cluster cannot be mirrored to itself",
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from heliograph.config.findings import Place, Report
@@ -22,6 +22,8 @@ class Role(StrEnum):
 R, P, N, L = Role.READ, Role.PODS, Role.POINTLESS, Role.LATER
 
 DOCUMENT = dict.fromkeys(("apiVersion", "kind", "metadata", "spec"), R) | {"status": N}
+METADATA = dict.fromkeys(("name", "namespace", "labels", "annotations"), R)
+"""Those that people write; Kubernetes adds others, so this level is not checked."""
 SPEC = {
     **dict.fromkeys(("replicas", "connectCluster", "clusters", "target", "mirrors"), R),
     **dict.fromkeys(
@@ -54,6 +56,9 @@ OLD_PATTERNS = {
     "topicsBlacklistPattern": "topicsExcludePattern",
     "groupsBlacklistPattern": "groupsExcludePattern",
 }
+OLD_ONLY = frozenset(("connectCluster", "clusters", "sourceCluster", "targetCluster"))
+V1_ONLY = frozenset(("target", "source"))
+"""Fields of one layout that the other does not read."""
 MIRROR = dict.fromkeys(
     (
         "source", "sourceCluster", "targetCluster", "sourceConnector", "checkpointConnector", "heartbeatConnector",
@@ -70,6 +75,9 @@ CONNECTOR = {
 }
 TLS = {"trustedCertificates": R}
 CERTIFICATE = dict.fromkeys(("secretName", "certificate", "pattern"), R)
+CERTIFICATE_AND_KEY = dict.fromkeys(("secretName", "certificate", "key"), R)
+PASSWORD_SECRET = {**dict.fromkeys(("secretName", "password"), R), "key": N}
+SECRET = dict.fromkeys(("secretName", "key"), R)
 AUTHENTICATION = {
     **dict.fromkeys(
         (
@@ -88,11 +96,28 @@ AUTHENTICATION = {
         L,
     ),
 }  # fmt: skip
+_PASSWORD = frozenset(("username", "passwordSecret"))
+USED_BY_TYPE: dict[str, frozenset[str]] = {
+    "tls": frozenset(("certificateAndKey",)),
+    "plain": _PASSWORD,
+    "scram-sha-256": _PASSWORD,
+    "scram-sha-512": _PASSWORD,
+    "oauth": frozenset(
+        (
+            "clientId", "clientSecret", "tokenEndpointUri", "scope", "accessToken", "accessTokenLocation",
+            "tlsTrustedCertificates",
+        )
+    ),
+    "custom": frozenset(("sasl", "config")),
+}  # fmt: skip
+"""The fields that are read for each type of authentication."""
 
-_LEVELS: dict[str, Mapping[str, Role]] = {
+LEVELS: dict[str, Mapping[str, Role]] = {
     "the document": DOCUMENT,
+    "metadata": METADATA,
     "spec": SPEC,
-    "a cluster": TARGET,
+    "a cluster": CLUSTER,
+    "spec.target of v1": dict.fromkeys(STORAGE, R),
     "a mirror": MIRROR,
     "a connector": CONNECTOR,
     "tls": TLS,
@@ -115,14 +140,25 @@ def check_fields(node: Map, known: Mapping[str, Role], path: str, report: Report
 
 
 def _report_unknown(name: str, known: Mapping[str, Role], path: str, place: Place, report: Report) -> None:
-    where = path or "the document"
-    elsewhere = [level for level, fields in _LEVELS.items() if name in fields and fields is not known]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    what = f'"{name}" is not a field of {where}'
+    what = f'"{name}" is not a field of {path or "the document"}'
+    levels = {level: fields for level, fields in LEVELS.items() if fields is not known}
+    elsewhere = [level for level, fields in levels.items() if name in fields]
     if elsewhere:
-        hint = f"it belongs into {elsewhere[0]}: look at the indentation"
+        hint = f"it belongs into {' or '.join(elsewhere)}: look at the indentation"
         report.error("misplaced-field", what, place, remedy=hint)
-    elif near:
-        report.error("misspelt-key", what, place, remedy=f'did you mean "{near[0]}"?')
+    elif "." in name:
+        hint = 'a key with a dot belongs into "config": look at the indentation'
+        report.error("misplaced-field", what, place, remedy=hint)
+    elif near := _closest(name, known, 0.6):
+        report.error("misspelt-key", what, place, remedy=f'did you mean "{near}"?')
+    elif far := _closest(name, (field for fields in levels.values() for field in fields), 0.75):
+        level = next(level for level, fields in levels.items() if far in fields)
+        hint = f'did you mean "{far}" of {level}? look at the indentation'
+        report.error("misspelt-key", what, place, remedy=hint)
     else:
         report.warn("unknown-key", what, place, remedy="look at the spelling and the indentation")
+
+
+def _closest(name: str, fields: Iterable[str], cutoff: float) -> str:
+    near = difflib.get_close_matches(name, list(fields), n=1, cutoff=cutoff)
+    return near[0] if near else ""

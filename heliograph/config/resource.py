@@ -7,21 +7,29 @@ which are resolved like those of a property file.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from heliograph.config.fields import (
     AUTHENTICATION,
     CERTIFICATE,
+    CERTIFICATE_AND_KEY,
     CLUSTER,
     CONNECTOR,
     DOCUMENT,
     MIRROR,
+    OLD_ONLY,
     OLD_PATTERNS,
+    PASSWORD_SECRET,
     PATTERNS,
+    SECRET,
     SPEC,
     STORAGE,
     TARGET,
     TLS,
+    USED_BY_TYPE,
+    V1_ONLY,
     Role,
     check_fields,
 )
@@ -40,16 +48,19 @@ from heliograph.config.parts import (
     with_client_copies,
 )
 from heliograph.config.secrets import Resolver, secret_reference
-from heliograph.config.table import Where
+from heliograph.config.table import DEFAULTS, Scope, Where
 from heliograph.config.yamltree import Mapping as Map
 from heliograph.config.yamltree import Node, Scalar, Sequence, to_plain
+
+Put = Callable[[str, str, Place | None], Entry]
+"""Takes a key of a cluster with its value and place; gives it with its secrets resolved."""
 
 GROUPS = ("kafka.strimzi.io", "eventstreams.ibm.com")
 VERSIONS = ("v1alpha1", "v1beta1", "v1beta2", "v1")
 ANNOTATION = "heliograph/"
 """Settings of the whole mirror stand in annotations that begin so."""
-DEFAULT_REPLICAS = "3"
 
+KIND = "KafkaMirrorMaker2"
 _BLOCKS = {
     "sourceConnector": Connector.SOURCE,
     "checkpointConnector": Connector.CHECKPOINT,
@@ -72,12 +83,19 @@ _FORBIDDEN_V1 = tuple(STORAGE.values())
 ALLOWED_IN_CONFIG = (
     "ssl.endpoint.identification.algorithm", "ssl.cipher.suites", "ssl.protocol", "ssl.enabled.protocols",
 )  # fmt: skip
+_OF_WORKER = (Scope.WORKER, Scope.WORKER_OR_TOP)
 _SASL_MODULES = {
     "plain": ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
     "scram-sha-256": ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
     "scram-sha-512": ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
 }
-_TYPES = ("tls", *_SASL_MODULES, "oauth", "custom")
+_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_OAUTH_KEYS = {
+    "clientId": "sasl.oauthbearer.client.credentials.client.id",
+    "tokenEndpointUri": "sasl.oauthbearer.token.endpoint.url",
+    "scope": "sasl.oauthbearer.scope",
+}
 
 
 def read_resources(documents: list[Node], report: Report, resolver: Resolver) -> list[Parts]:
@@ -87,23 +105,26 @@ def read_resources(documents: list[Node], report: Report, resolver: Resolver) ->
     for document in found:
         kind, version = _text(document, "kind"), _text(document, "apiVersion")
         group = version.partition("/")[0]
-        if kind == "KafkaMirrorMaker2" and group in GROUPS:
+        if kind == KIND:
             read = _Document(document, report, resolver).read()
             parts += [read] if read is not None else []
         elif kind == "KafkaMirrorMaker" and group in GROUPS:
             _answer_version_1(document, report)
+        elif group in GROUPS and difflib.get_close_matches(kind.lower(), [KIND.lower()], cutoff=0.85):
+            what, place = f'"{kind}" is not a known kind', _key_place(document, "kind")
+            report.error("misspelt-key", what, place, remedy=f'did you mean "{KIND}"?')
         elif not kind and any(name in document.items for name in ("spec", "connectCluster", "mirrors")):
             report.error(
                 "no-kind",
                 'the document has no "kind"',
                 document.place,
-                remedy='write "kind: KafkaMirrorMaker2" and its apiVersion; look at the indentation',
+                remedy=f'write "kind: {KIND}" and its apiVersion; look at the indentation',
             )
         else:
             what = f'a document of kind "{kind or "unknown"}" ({version or "no apiVersion"}) is passed over'
             report.inform("other-document", what, document.place)
     if not parts and not report.has_errors:
-        report.error("no-mirror", "no document of the file is a KafkaMirrorMaker2", remedy="give a file that has one")
+        report.error("no-mirror", f"no document of the file is a {KIND}", remedy="give a file that has one")
     return parts
 
 
@@ -124,14 +145,14 @@ class _Document:
         self._document = document
         self._report = report
         self._resolver = resolver
-        version = _text(document, "apiVersion").partition("/")[2]
+        group, _, version = _text(document, "apiVersion").partition("/")
         self._is_v1 = version == "v1"
-        if version not in VERSIONS:
+        if group not in GROUPS or version not in VERSIONS:
             report.error(
                 "unknown-version",
                 f'apiVersion "{_text(document, "apiVersion")}" is not known',
                 _key_place(document, "apiVersion"),
-                remedy=f"one of {', '.join(VERSIONS)}",
+                remedy=f"write {' or '.join(GROUPS)}, then /{', /'.join(VERSIONS)}",
             )
 
     def read(self) -> Parts | None:
@@ -143,6 +164,8 @@ class _Document:
             )
             return None
         roles = check_fields(spec, SPEC, "spec", self._report)
+        self._check_layout(spec, "spec")
+        self._declare_providers(spec)
         clusters = self._clusters(spec)
         connect = self._connect_cluster(spec, clusters)
         if connect is None:
@@ -162,6 +185,13 @@ class _Document:
             ),
         )
 
+    def _check_layout(self, node: Map, path: str) -> None:
+        """Each version reads only the fields of its own layout."""
+        for name in (OLD_ONLY if self._is_v1 else V1_ONLY) & node.items.keys():
+            other = "versions before v1" if self._is_v1 else "v1"
+            what = f'"{path}.{name}" has no effect here: it belongs to {other}'
+            self._report.warn("wrong-version", what, node.keys[name], remedy="look at the apiVersion")
+
     # -- clusters ------------------------------------------------------------------------
 
     def _clusters(self, spec: Map) -> dict[str, Config]:
@@ -180,6 +210,13 @@ class _Document:
             clusters[alias.value] = self._cluster(node, alias.value, path, is_connect=is_connect)
         return clusters
 
+    def _declare_providers(self, spec: Map) -> None:
+        """Before anything is resolved: a worker's providers serve all clusters and connectors."""
+        for node, _ in self._cluster_nodes(spec):
+            own = node.get("config")
+            texts = _texts(own) if isinstance(own, Map) else {}
+            self._resolver.declare({key: Entry(key, text) for key, text in texts.items()})
+
     def _cluster_nodes(self, spec: Map) -> list[tuple[Map, str]]:
         if not self._is_v1:
             return self._maps(spec, "clusters", "spec")
@@ -197,14 +234,13 @@ class _Document:
         """A cluster's keys as in a property file: connection settings, then its own configuration."""
         config: Config = {}
 
-        def put(key: str, value: str, place: Place | None) -> None:
+        def put(key: str, value: str, place: Place | None) -> Entry:
             config[key] = self._resolved(Entry(key, value, place), alias)
+            return config[key]
 
         servers = self._required(node, "bootstrapServers", path)
         if servers is not None:
-            config["bootstrap.servers"] = self._resolved(
-                Entry("bootstrap.servers", servers.value, servers.place), alias
-            )
+            put("bootstrap.servers", servers.value, servers.place)
         self._security(node, path, put)
         for field, key in STORAGE.items():
             value = node.get(field)
@@ -219,6 +255,9 @@ class _Document:
             else:
                 check_entry(entry, [(Where.CLUSTER, key)], (), self._report)
                 config[key] = entry
+                if not is_connect and key != "client.id" and key in DEFAULTS and DEFAULTS[key].scope in _OF_WORKER:
+                    what = f'"{key}" has no effect at this place: the mirror does not run on "{alias}"'
+                    self._report.inform("wrong-place", what, entry, remedy="write it in the config of the target")
         return with_client_copies(config, {})
 
     def _is_forbidden(self, key: str) -> bool:
@@ -251,21 +290,28 @@ class _Document:
 
     # -- security ------------------------------------------------------------------------
 
-    def _security(self, node: Map, path: str, put: Callable[[str, str, Place | None], None]) -> None:
+    def _security(self, node: Map, path: str, put: Put) -> None:
         has_tls = "tls" in node.items
         tls = self._map(node, "tls", path)
         if tls is not None:
+            self._warn_empty(node, "tls", path)
             check_fields(tls, TLS, f"{path}.tls", self._report)
-            self._trust(tls, "trustedCertificates", f"{path}.tls", put)
+            if references := self._trusted(tls, "trustedCertificates", f"{path}.tls"):
+                put("ssl.truststore.type", "PEM", _key_place(tls, "trustedCertificates"))
+                put("ssl.truststore.certificates", references, _key_place(tls, "trustedCertificates"))
         has_sasl = False
         authentication = self._map(node, "authentication", path)
         if authentication is not None:
             has_sasl = self._authentication(authentication, f"{path}.authentication", put)
+            if _text(authentication, "type") == "tls" and not has_tls:
+                what = f'"{path}.authentication" has a certificate that is not used without tls'
+                self._report.warn("no-tls", what, _key_place(node, "authentication"), remedy='write "tls: {}"')
         protocol = ("SASL_" if has_sasl else "") + ("SSL" if has_tls else "PLAINTEXT")
         if protocol != "PLAINTEXT":
             put("security.protocol", protocol, _key_place(node, "tls" if has_tls else "authentication"))
 
-    def _trust(self, node: Map, field: str, path: str, put: Callable[[str, str, Place | None], None]) -> None:
+    def _trusted(self, node: Map, field: str, path: str) -> str:
+        """The certificates of a list, as placeholders."""
         references = []
         for certificate, where in self._maps(node, field, path):
             check_fields(certificate, CERTIFICATE, where, self._report)
@@ -275,27 +321,30 @@ class _Document:
                 self._report.error("missing-field", f'"{where}" has neither certificate nor pattern', certificate.place)
             elif secret is not None:
                 references.append(secret_reference(secret.value, key))
-        if references:
-            put("ssl.truststore.type", "PEM", _key_place(node, field))
-            put("ssl.truststore.certificates", "\n".join(references), _key_place(node, field))
+        return "\n".join(references)
 
-    def _authentication(self, node: Map, path: str, put: Callable[[str, str, Place | None], None]) -> bool:
+    def _authentication(self, node: Map, path: str, put: Put) -> bool:
         """Put the keys of an authentication; whether it is SASL."""
-        check_fields(node, AUTHENTICATION, path, self._report)
+        roles = check_fields(node, AUTHENTICATION, path, self._report)
         kind = self._required(node, "type", path)
         if kind is None:
             return False
         name = kind.value.strip()
+        for field, role in roles.items() if name in USED_BY_TYPE else ():
+            if role is Role.READ and field != "type" and field not in USED_BY_TYPE[name]:
+                what = f'"{path}.{field}" has no effect with type {name}'
+                self._report.warn("wrong-place", what, node.keys[field])
         if name == "tls":
             self._certificate_and_key(node, path, put)
             return False
         if name in _SASL_MODULES:
             mechanism, module = _SASL_MODULES[name]
             user = self._required(node, "username", path)
-            password = self._secret(node, "passwordSecret", "password", path)
+            password = self._secret(node, "passwordSecret", "password", PASSWORD_SECRET, path)
             put("sasl.mechanism", mechanism, kind.place)
             if user is not None and password is not None:
-                put("sasl.jaas.config", _jaas(module, username=user.value, password=password), node.place)
+                jaas = _jaas(module, {"username": _quotable(user.value), "password": password})
+                put("sasl.jaas.config", jaas, node.place)
             return True
         if name == "oauth":
             self._oauth(node, path, put)
@@ -303,17 +352,18 @@ class _Document:
         if name == "custom":
             own = self._map(node, "config", path)
             for key, entry in self._raw_config(own, f"{path}.config").items():
-                put(key, entry.value, entry.place)
+                check_entry(put(key, entry.value, entry.place), [(Where.CLUSTER, key)], (), self._report)
             return _text(node, "sasl") == "true"
-        self._report.error("bad-value", f'"{path}.type" must be one of {", ".join(_TYPES)}, not "{name}"', kind)
+        self._report.error("bad-value", f'"{path}.type" must be one of {", ".join(USED_BY_TYPE)}, not "{name}"', kind)
         return False
 
-    def _certificate_and_key(self, node: Map, path: str, put: Callable[[str, str, Place | None], None]) -> None:
+    def _certificate_and_key(self, node: Map, path: str, put: Put) -> None:
         pair = self._map(node, "certificateAndKey", path)
         if pair is None:
             self._report.error("missing-field", f'"{path}.certificateAndKey" is missing', node.place)
             return
         where = f"{path}.certificateAndKey"
+        check_fields(pair, CERTIFICATE_AND_KEY, where, self._report)
         secret, certificate, key = (self._required(pair, name, where) for name in ("secretName", "certificate", "key"))
         if secret is None or certificate is None or key is None:
             return
@@ -321,37 +371,35 @@ class _Document:
         put("ssl.keystore.certificate.chain", secret_reference(secret.value, certificate.value), certificate.place)
         put("ssl.keystore.key", secret_reference(secret.value, key.value), key.place)
 
-    def _oauth(self, node: Map, path: str, put: Callable[[str, str, Place | None], None]) -> None:
+    def _oauth(self, node: Map, path: str, put: Put) -> None:
         """By the keys of Kafka's own clients, which need no class of Strimzi's."""
         put("sasl.mechanism", "OAUTHBEARER", node.place)
-        for field, key in (
-            ("clientId", "sasl.oauthbearer.client.credentials.client.id"),
-            ("tokenEndpointUri", "sasl.oauthbearer.token.endpoint.url"),
-            ("scope", "sasl.oauthbearer.scope"),
-        ):
+        put("sasl.login.callback.handler.class", _OAUTH_HANDLER, node.place)
+        for field, key in _OAUTH_KEYS.items():
             if _text(node, field):
                 put(key, _text(node, field), _key_place(node, field))
         if _text(node, "accessTokenLocation"):
             location = f"file://{_text(node, 'accessTokenLocation')}"
             put("sasl.oauthbearer.token.endpoint.url", location, _key_place(node, "accessTokenLocation"))
         if "clientSecret" in node.items:
-            secret = self._secret(node, "clientSecret", "key", path)
+            secret = self._secret(node, "clientSecret", "key", SECRET, path)
             if secret is not None:
                 put("sasl.oauthbearer.client.credentials.client.secret", secret, _key_place(node, "clientSecret"))
+        options = {}
         if "accessToken" in node.items:
-            token = self._secret(node, "accessToken", "key", path)
-            if token is not None:
-                module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-                jaas = f'{module} required oauth.access.token="{token}";'
-                put("sasl.jaas.config", jaas, _key_place(node, "accessToken"))
-        self._trust(node, "tlsTrustedCertificates", path, put)
+            options["oauth.access.token"] = self._secret(node, "accessToken", "key", SECRET, path)
+        # The server of the tokens has certificates of its own, which have their place here and not in `ssl.`.
+        if trusted := self._trusted(node, "tlsTrustedCertificates", path):
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": trusted}
+        put("sasl.jaas.config", _jaas(_OAUTH_MODULE, options), node.place)
 
-    def _secret(self, node: Map, field: str, key_field: str, path: str) -> str | None:
+    def _secret(self, node: Map, field: str, key_field: str, known: Mapping[str, Role], path: str) -> str | None:
         """A reference `{secretName, <key_field>}` as a placeholder."""
         inner = self._map(node, field, path)
         if inner is None:
             self._report.error("missing-field", f'"{path}.{field}" is missing', node.place)
             return None
+        check_fields(inner, known, f"{path}.{field}", self._report)
         secret = self._required(inner, "secretName", f"{path}.{field}")
         key = self._required(inner, key_field, f"{path}.{field}")
         return secret_reference(secret.value, key.value) if secret is not None and key is not None else None
@@ -365,13 +413,19 @@ class _Document:
             self._report.inform("paused", note, _key_place(spec, "replicas"))
         self._check_number(spec, "replicas", "spec", low=0)
         flows = []
+        sources: set[str] = set()
         for mirror, path in self._maps(spec, "mirrors", "spec"):
             check_fields(mirror, MIRROR, path, self._report)
+            self._check_layout(mirror, path)
             source = self._source_of(mirror, path, clusters)
-            self._check_target(mirror, path, connect)
+            if not self._ends_in(connect, mirror, path):
+                continue
             if source is not None and source == connect:
                 self._report.error("flow-to-itself", f'"{path}" mirrors "{source}" to itself', mirror.place)
+            elif source in sources:
+                self._report.error("flow-twice", f"the flow {source}->{connect} is given twice", mirror.place)
             elif source is not None:
+                sources.add(source)
                 flows.append(self._flow(mirror, path, source, connect, clusters, paused=paused))
         if not flows and not self._report.has_errors:
             self._report.error("no-mirror", '"spec.mirrors" names no mirror', spec.place)
@@ -395,9 +449,10 @@ class _Document:
             return None
         return alias.value if alias is not None else None
 
-    def _check_target(self, mirror: Map, path: str, connect: str) -> None:
+    def _ends_in(self, connect: str, mirror: Map, path: str) -> bool:
+        """Whether a mirror's target is the cluster that it runs on; says it if not."""
         if self._is_v1:
-            return
+            return True
         target = self._required(mirror, "targetCluster", path)
         if target is not None and target.value != connect:
             self._report.error(
@@ -406,6 +461,8 @@ class _Document:
                 target,
                 remedy="they must be the same: a mirror runs on its target",
             )
+            return False
+        return True
 
     def _flow(
         self, mirror: Map, path: str, source: str, target: str, clusters: Mapping[str, Config], *, paused: bool
@@ -418,6 +475,7 @@ class _Document:
                 self._say_absent(kind, f"{source}->{target}", mirror)
                 continue
             block = self._map(mirror, field, path) or Map(mirror.keys[field])
+            self._warn_empty(mirror, field, path)
             where = f"{path}.{field}"
             check_fields(block, CONNECTOR, where, self._report)
             defaults = {
@@ -467,7 +525,7 @@ class _Document:
             text = self._scalar(node, f"{path}.{field}")
             if text is not None:
                 entry = self._resolved(Entry(field, text, node.place), "")
-                check_entry(Entry(key, entry.value, entry.place), [(Where.FLOW, key)], (), self._report)
+                check_entry(replace(entry, key=key), [(Where.FLOW, key)], (), self._report)
                 patterns[key] = entry
         return patterns
 
@@ -508,7 +566,7 @@ class _Document:
         for name, node in annotations.items.items():
             if name.startswith(ANNOTATION) and (text := self._scalar(node, name)) is not None:
                 key = name.removeprefix(ANNOTATION)
-                top[key] = Entry(key, text, node.place)
+                top[key] = self._resolved(Entry(key, text, node.place), "")
                 check_entry(top[key], [(Where.TOP, key)], (), self._report)
         return top
 
@@ -519,7 +577,7 @@ class _Document:
         node = parent.get(name)
         if node is None or isinstance(node, Map):
             return node
-        if isinstance(node, Scalar) and node.text is None:
+        if _is_empty(node):
             return Map(parent.keys[name])
         self._report.error(
             "bad-value",
@@ -529,10 +587,16 @@ class _Document:
         )
         return None
 
+    def _warn_empty(self, parent: Map, name: str, path: str) -> None:
+        """Where it matters whether a field is there: Kubernetes drops one without a value."""
+        if _is_empty(parent.get(name)):
+            what = f'"{path}.{name}" is empty, which Kubernetes takes as absent'
+            self._report.warn("empty-field", what, parent.keys[name], remedy=f'write "{name}: {{}}"')
+
     def _maps(self, parent: Map, name: str, path: str) -> list[tuple[Map, str]]:
         """The mappings of a list below a node, each with its path."""
         node = parent.get(name)
-        if node is None or (isinstance(node, Scalar) and node.text is None):
+        if node is None or _is_empty(node):
             return []
         if not isinstance(node, Sequence):
             self._report.error(
@@ -563,7 +627,7 @@ class _Document:
 
     def _required(self, parent: Map, name: str, path: str) -> Entry | None:
         node = parent.get(name)
-        if node is None or (isinstance(node, Scalar) and not node.text):
+        if node is None or _is_empty(node):
             self._report.error("missing-field", f'"{path}.{name}" is missing', parent.place)
             return None
         text = self._scalar(node, f"{path}.{name}")
@@ -594,18 +658,29 @@ class _Document:
             self._report.error("bad-value", f'"{path}" must be true or false, not "{text}"', place)
 
 
+def _is_empty(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and not node.text
+
+
 def _text(node: Map | None, name: str) -> str:
     value = node.get(name) if node is not None else None
     return (value.text or "") if isinstance(value, Scalar) else ""
+
+
+def _texts(node: Map) -> dict[str, str]:
+    return {key: value.text or "" for key, value in node.items.items() if isinstance(value, Scalar)}
 
 
 def _key_place(node: Map, name: str) -> Place:
     return node.keys.get(name, node.place)
 
 
-def _jaas(module: str, *, username: str, password: str) -> str:
-    quoted = username.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{module} required username="{quoted}" password="{password}";'
+def _jaas(module: str, options: Mapping[str, str | None]) -> str:
+    return " ".join([module, "required", *(f'{name}="{value}"' for name, value in options.items() if value)]) + ";"
+
+
+def _quotable(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _answer_version_1(document: Map, report: Report) -> None:
