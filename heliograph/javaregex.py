@@ -84,11 +84,16 @@ def _both_cases(ranges: Ranges) -> Ranges:
     return _union((ranges, tuple(other)))
 
 
+@lru_cache(maxsize=1)
+def _all_chars() -> str:
+    """0.1 s to make, 4 MB to keep; a class takes 0.01 s to find in it."""
+    return "".join(map(chr, range(_LAST + 1)))
+
+
 @lru_cache(maxsize=64)
 def _unicode(expression: str) -> Ranges:
-    """All code points a class of the regex module holds; about 0.1 s the first time."""
-    everything = "".join(map(chr, range(_LAST + 1)))
-    return tuple((m.start(), m.end() - 1) for m in regex.finditer(f"[{expression}]+", everything, regex.V0))
+    """All code points a class of the regex module holds."""
+    return tuple((m.start(), m.end() - 1) for m in regex.finditer(f"[{expression}]+", _all_chars(), regex.V0))
 
 
 _DIGIT: Ranges = ((0x30, 0x39),)
@@ -254,7 +259,26 @@ class _Piece:
     captures: bool = False
 
 
+def _joined(pieces: list[_Piece], between: str = "") -> _Piece:
+    return _Piece(
+        between.join(piece.text for piece in pieces),
+        _checked_size(sum(piece.size for piece in pieces)),
+        all(piece.bounded for piece in pieces),
+        any(piece.captures for piece in pieces),
+    )
+
+
+def _checked_size(size: int) -> int:
+    if size > _MAX_EXPANDED:
+        raise _Refused(f"its repetitions add up to more than {_MAX_EXPANDED}")
+    return size
+
+
 # -- reading
+
+_DIGITS = "0123456789"
+_HEX_DIGITS = "0123456789abcdefABCDEF"
+_GROUPS = {":": "(?:", "=": "(?=", "!": "(?!", ">": "(?>", "<=": "(?<=", "<!": "(?<!"}
 
 
 class _Parser:
@@ -293,6 +317,22 @@ class _Parser:
             return True
         return False
 
+    def _take_any(self, of: str, most: int | None = None) -> str:
+        """Characters that are among these."""
+        taken = ""
+        while (char := self._peek()) is not None and char in of and len(taken) != most:
+            taken += char
+            self.at += 1
+        return taken
+
+    def _take_until(self, closing: str) -> str | None:
+        """Characters up to the closing one, which is skipped; None if there is none."""
+        taken = ""
+        while (char := self._peek()) is not None and char != closing:
+            taken += char
+            self.at += 1
+        return taken if self._take(closing) else None
+
     def _next(self, missing: str) -> str:
         """The next character whatever it is."""
         if self.at >= len(self.tokens):
@@ -308,12 +348,7 @@ class _Parser:
         while self._take("|"):
             branches.append(self._sequence())
         self.depth -= 1
-        return _Piece(
-            "|".join(branch.text for branch in branches),
-            sum(branch.size for branch in branches),
-            all(branch.bounded for branch in branches),
-            any(branch.captures for branch in branches),
-        )
+        return _joined(branches, "|")
 
     def _sequence(self) -> _Piece:
         pieces = []
@@ -321,15 +356,7 @@ class _Parser:
             atom = self._atom()
             if atom is not None:
                 pieces.append(self._quantified(atom))
-        size = sum(piece.size for piece in pieces)
-        if size > _MAX_EXPANDED:
-            raise _Refused(f"its repetitions add up to more than {_MAX_EXPANDED}")
-        return _Piece(
-            "".join(piece.text for piece in pieces),
-            size,
-            all(piece.bounded for piece in pieces),
-            any(piece.captures for piece in pieces),
-        )
+        return _joined(pieces)
 
     def _atom(self) -> _Piece | None:
         """One thing that can be repeated; None for a group that only sets flags."""
@@ -343,7 +370,9 @@ class _Parser:
             self.at += 1
             return self._escape()
         if char in ("*", "+", "?", "{"):
-            raise _Refused(f"{char} has nothing to repeat" + _comma_hint(char))
+            # Java repeats nothing for {2}, and refuses the others.
+            reason = "a { that follows nothing is not supported" if char == "{" else f"{char} has nothing to repeat"
+            raise _Refused(reason + _comma_hint(char))
         self.at += 1
         if char == ".":
             return _Piece(self._dot())
@@ -385,11 +414,12 @@ class _Parser:
         else:
             return atom
         mode = "+" if self._take("+") else "?" if self._take("?") else ""
-        size = max(1, atom.size) * max(1, low, high or 0)
-        if size > _MAX_EXPANDED:
-            raise _Refused(f"its repetitions add up to more than {_MAX_EXPANDED}")
-        bounded = atom.bounded and high is not None
-        return _Piece(f"(?:{atom.text}){written}{mode}", size, bounded, atom.captures)
+        size = _checked_size(max(1, atom.size) * max(1, low, high or 0))
+        counts_group = atom.text.startswith("(") and written != "?"
+        bounded = atom.bounded and high is not None and not counts_group
+        # In Java, a possessive repetition keeps what each round took, too.
+        opening = "(?>" if mode == "+" else "(?:"
+        return _Piece(f"{opening}{atom.text}){written}{mode}", size, bounded, atom.captures)
 
     def _counts(self) -> tuple[int, int | None]:
         low = self._number()
@@ -403,10 +433,7 @@ class _Parser:
         return low, high
 
     def _number(self) -> int:
-        digits = ""
-        while (char := self._peek()) is not None and char in "0123456789":
-            digits += char
-            self.at += 1
+        digits = self._take_any(_DIGITS)
         if not digits or int(digits[:12]) > _MAX_COUNT:
             raise _Refused("{ is not followed by a usable number" + _comma_hint("{"))
         return int(digits[:12])
@@ -418,20 +445,12 @@ class _Parser:
         outside = self.flags
         if not self._take("?"):
             piece = self._capture(None)
-        elif self._take(":"):
-            piece = self._closed_group("(?:")
-        elif self._take("="):
-            piece = self._closed_group("(?=")
-        elif self._take("!"):
-            piece = self._closed_group("(?!")
-        elif self._take(">"):
-            piece = self._closed_group("(?>")
-        elif self._take("<="):
-            piece = self._look_behind("(?<=")
-        elif self._take("<!"):
-            piece = self._look_behind("(?<!")
+        elif (kind := next((kind for kind in _GROUPS if self._take(kind)), None)) is not None:
+            piece = self._closed_group(_GROUPS[kind])
+            if kind in ("<=", "<!"):
+                self._check_look_behind(piece)
         elif self._take("<"):
-            piece = self._capture(self._name(">"))
+            piece = self._capture(self._name())
         else:
             self._read_flags()
             if self._take(")"):
@@ -448,12 +467,11 @@ class _Parser:
             raise _Refused("( is not closed")
         return _Piece(f"{opening}{inside.text})", inside.size, inside.bounded, inside.captures)
 
-    def _look_behind(self, opening: str) -> _Piece:
-        piece = self._closed_group(opening)
+    def _check_look_behind(self, piece: _Piece) -> None:
         if not piece.bounded:
-            raise _Refused("a look-behind must have an obvious maximum length")
+            # Java refuses most of these; which ones depends on overflows of its arithmetic and on its optimizer.
+            raise _Refused("a repetition without limit, or of a group, inside a look-behind is not supported")
         self.captures_behind |= piece.captures
-        return piece
 
     def _capture(self, name: str | None) -> _Piece:
         self.groups += 1
@@ -466,12 +484,9 @@ class _Parser:
         self.closed.add(number)
         return _Piece(piece.text, piece.size, piece.bounded, captures=True)
 
-    def _name(self, closing: str) -> str:
-        name = ""
-        while (char := self._peek()) is not None and char != closing:
-            name += char
-            self.at += 1
-        if not self._take(closing) or not (name.isascii() and name.isalnum() and name[0].isalpha()):
+    def _name(self) -> str:
+        name = self._take_until(">")
+        if not name or not (name.isascii() and name.isalnum() and name[0].isalpha()):
             raise _Refused("a group's name must be a letter followed by letters and digits")
         return name
 
@@ -502,12 +517,12 @@ class _Parser:
             if char == "b" and self._peek() == "{":
                 raise _Refused("\\b{g} is not supported")
             return _Piece(simple[char])
-        if char is not None and char in "123456789":
+        if char is not None and char in _DIGITS and char != "0":
             return self._numbered_reference()
         if self._take("k"):
             if not self._take("<"):
                 raise _Refused("\\k is not followed by <name>")
-            name = self._name(">")
+            name = self._name()
             if name not in self.names:
                 raise _Refused(f"\\k<{name}> refers to no group before it")
             return self._reference(self.names[name])
@@ -516,14 +531,15 @@ class _Parser:
 
     def _numbered_reference(self) -> _Piece:
         number = int(self._next(""))
-        while (char := self._peek()) is not None and char in "0123456789" and number * 10 + int(char) <= self.groups:
+        while (char := self._peek()) is not None and char in _DIGITS and number * 10 + int(char) <= self.groups:
             number = number * 10 + int(char)
             self.at += 1
         return self._reference(number)
 
     def _reference(self, number: int) -> _Piece:
         if number not in self.closed:
-            raise _Refused(f"back-reference {number} does not follow a complete group of that number")
+            # In Java, one to a group that does not exist never matches.
+            raise _Refused(f"back-reference {number} without a complete group {number} before it is not supported")
         if "i" in self.flags:
             raise _Refused("a back-reference under (?i) is not supported")
         self.references = True
@@ -557,37 +573,27 @@ class _Parser:
     def _property_name(self) -> str:
         if not self._take("{"):
             return self._next("\\p at the end")
-        name = ""
-        while (char := self._peek()) is not None and char != "}":
-            name += char
-            self.at += 1
-        if not self._take("}") or not name:
+        name = self._take_until("}")
+        if not name:
             raise _Refused("\\p{ is not closed")
         return name
 
     def _octal(self) -> int:
-        digits = ""
-        while (char := self._peek()) is not None and char in "01234567" and len(digits) < 3:
-            if len(digits) == 2 and digits[0] > "3":
-                break
-            digits += char
-            self.at += 1
+        digits = self._take_any("01234567", 2)
+        if len(digits) == 2 and digits[0] <= "3":
+            digits += self._take_any("01234567", 1)
         if not digits:
             raise _Refused("\\0 is not followed by an octal digit")
         return int(digits, 8)
 
     def _hex(self, length: int) -> int:
-        digits = "".join(char for char in (self._peek(i) for i in range(length)) if char is not None)
-        if len(digits) != length or any(char not in "0123456789abcdefABCDEF" for char in digits):
+        digits = self._take_any(_HEX_DIGITS, length)
+        if len(digits) != length:
             raise _Refused(f"\\{'x' if length == 2 else 'u'} is not followed by {length} hexadecimal digits")
-        self.at += length
         return int(digits, 16)
 
     def _hex_braced(self) -> int:
-        digits = ""
-        while (char := self._peek()) is not None and char in "0123456789abcdefABCDEF":
-            digits += char
-            self.at += 1
+        digits = self._take_any(_HEX_DIGITS)
         if not self._take("}") or not digits or len(digits) > 8 or int(digits, 16) > _LAST:
             raise _Refused("\\x{ is not followed by a code point and }")
         return int(digits, 16)
@@ -619,25 +625,20 @@ class _Parser:
             if self._peek() == "]" and (members or result is not None):
                 break
             if self._take("&&"):
-                result = self._meet(result, members)
+                if members:  # Java takes [&&a] for [a]
+                    result = _meet(result, members)
                 members = []
                 if self._peek() in ("]", "&"):
-                    raise _Refused("&& has nothing at its right")
+                    # Java's answers depend on what was read before: [a&&] is [a].
+                    raise _Refused("&& with nothing at its right is not supported")
             elif self._take("["):
                 members.append(self._set())
             else:
                 members.append(self._set_item())
         self.at += 1
         self.depth -= 1
-        result = self._meet(result, members)
+        result = _meet(result, members)
         return _complement(result) if negated else result
-
-    @staticmethod
-    def _meet(result: Ranges | None, members: list[Ranges]) -> Ranges:
-        if not members:
-            raise _Refused("&& has nothing at its left")
-        union = _union(members)
-        return union if result is None else _intersect(result, union)
 
     def _set_item(self) -> Ranges:
         """A range, a single character, or a class like \\d."""
@@ -658,6 +659,11 @@ class _Parser:
         if self._take("\\"):
             return self._char_or_class()
         return ord(self._next("[ is not closed"))
+
+
+def _meet(result: Ranges | None, members: list[Ranges]) -> Ranges:
+    union = _union(members)
+    return union if result is None else _intersect(result, union)
 
 
 def _unquote(pattern: str) -> list[tuple[str, bool]]:

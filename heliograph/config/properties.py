@@ -5,12 +5,19 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import javaproperties
+from javaproperties import InvalidUEscapeError, unescape
 
 from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.keycheck import is_secret_name
 from heliograph.errors import ConfigError
 
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_BLANKS = " \t\f"
+_CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_PAIR = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
 _DROPPED = re.compile(r"(?<!\\)(?:\\\\)*\\([^tnrfu\\ :=#!\r\n])")
 """A single backslash before a character that needs none: Java drops it."""
 
@@ -40,39 +47,72 @@ def _decode(content: bytes, report: Report) -> str:
         return content.decode("latin-1")
 
 
+class _Logical(NamedTuple):
+    """What Java takes for one line: continued lines joined; `source` is how they are written."""
+
+    text: str
+    source: str
+    place: Place
+
+
 def _entries(text: str, report: Report) -> Iterator[Entry]:
-    line = 1
-    items = javaproperties.parse(text)
-    while True:
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        except javaproperties.InvalidUEscapeError as error:
-            raise ConfigError(
-                f"invalid escape {error.escape}",
-                where=str(Place(report.file, line)),
-                remedy="write \\u and four hexadecimal digits, or \\\\u for a backslash and a u",
-            ) from error
-        if isinstance(item, javaproperties.KeyValue):
-            column = len(item.source) - len(item.source.lstrip(" \t\f")) + 1
-            entry = Entry(item.key, item.value, Place(report.file, line, column))
-            _warn_of_dropped_backslash(item.source, entry, report)
-            yield entry
-        line += _line_ends(item.source)
+    for line in _logical_lines(text, report.file):
+        pair = _PAIR.fullmatch(line.text)
+        assert pair is not None  # it takes any text
+        entry = Entry(_unescaped(pair[1], line.place), _unescaped(pair[2], line.place), line.place)
+        _warn_of_dropped_backslash(line.source, entry, report)
+        yield entry
+
+
+def _logical_lines(text: str, file: str) -> Iterator[_Logical]:
+    """Without blank ones and comments. A line with nothing but a backslash is blank: what follows may be a comment."""
+    lines = _LINE.findall(text)
+    at = 0
+    while at < len(lines):
+        start, parts, more = at, list[str](), True
+        while more and at < len(lines):
+            part = lines[at].lstrip(_BLANKS).rstrip("\r\n")
+            at += 1
+            if not parts and part.startswith(("#", "!")):
+                break
+            continued = _CONTINUED.search(part) is not None
+            if part := part[:-1] if continued else part:
+                parts.append(part)
+            more = continued and bool(parts)
+        if parts:
+            source = "".join(lines[start:at])
+            column = len(source) - len(source.lstrip(_BLANKS)) + 1
+            yield _Logical("".join(parts), source, Place(file, start + 1, column))
+
+
+def _unescaped(text: str, place: Place) -> str:
+    try:
+        plain = unescape(text)
+    except InvalidUEscapeError:
+        # What follows is not shown, nor the error chained: it may be a part of a password.
+        raise ConfigError(
+            "\\u without four hexadecimal digits",
+            where=str(place),
+            remedy="write \\u and four hexadecimal digits, or \\\\u for a backslash and a u",
+            place=place,
+        ) from None
+    if (half := _HALF.search(plain)) is not None:
+        raise ConfigError(
+            f"\\u{ord(half[0]):04x} is half a character",
+            where=str(place),
+            remedy="write both halves next to each other, or the character itself",
+            place=place,
+        )
+    return plain
 
 
 def _warn_of_dropped_backslash(source: str, entry: Entry, report: Report) -> None:
     dropped = _DROPPED.search(source)
     if dropped is not None:
-        character = dropped[1]
+        character = "X" if is_secret_name(entry.key) else dropped[1]
         report.warn(
             "dropped-backslash",
             f'"{entry.key}": Java drops the backslash before "{character}"',
             entry,
             remedy=f'write "\\\\{character}" to keep it, or leave it out',
         )
-
-
-def _line_ends(source: str) -> int:
-    return source.count("\n") + source.count("\r") - source.count("\r\n")

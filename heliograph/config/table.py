@@ -175,14 +175,13 @@ _WORKER_KEYS = (
     _worker("rest.extension.classes", LIST, "", P, "Java classes are not loaded"),
     _worker("admin.listeners", LIST, None, P, _NO_WORKERS),
     _worker("listeners", LIST, "http://:8083", P, _NO_WORKERS),
-    _worker("rest.advertised.*", T, None, P, _NO_WORKERS),
     _worker("internal.topics.automatic.creation.enable", B, "true", L, "`false`: storage topics must exist"),
 )  # fmt: skip
 
 _CONNECTOR_KEYS = (
     _key("enabled", B, "false", Scope.FLOW, H, "whether the flow runs"),
     _key("name", T, "MirrorSourceConnector", Scope.FLOW, H, "name in the keys of the positions"),
-    _key("connector.class", C, f"{_MIRROR}MirrorSourceConnector", Scope.FLOW, P, "there is one kind of flow"),
+    _key("connector.class", T, f"{_MIRROR}MirrorSourceConnector", Scope.FLOW, P, "there is one kind of flow"),
     _key("connector.plugin.version", T, None, Scope.FLOW, P, "Java classes are not loaded"),
     _key("tasks.max", INT, "1", Scope.FLOW, H, "most lanes of a flow", low=1),
     _key("tasks.max.enforce", B, "true", Scope.FLOW, P, "lanes never exceed tasks.max"),
@@ -201,6 +200,10 @@ _CONNECTOR_KEYS = (
     _converter("key.converter"),
     _converter("value.converter"),
     _converter("header.converter"),
+    *(
+        _key(f"{which}.converter.plugin.version", T, None, Scope.ANYWHERE, P, "Java classes are not loaded")
+        for which in ("key", "value", "header")
+    ),
     _key("key.converter.*", T, None, Scope.ANYWHERE, P, "a setting of the converter"),
     _key("value.converter.*", T, None, Scope.ANYWHERE, P, "a setting of the converter"),
     _key("header.converter.*", T, None, Scope.ANYWHERE, P, "a setting of the converter"),
@@ -241,10 +244,10 @@ _CONNECTOR_KEYS = (
     ),
     _key(
         "config.properties.exclude", LIST,
-        r"follower\.replication\.throttled\.replicas, leader\.replication\.throttled\.replicas, "
-        r"message\.timestamp\.difference\.max\.ms, log\.message\.timestamp\.before\.max\.ms, "
-        r"log\.message\.timestamp\.after\.max\.ms, message\.timestamp\.type, unclean\.leader\.election\.enable, "
-        r"min\.insync\.replicas",
+        "follower.replication.throttled.replicas, leader.replication.throttled.replicas, "
+        "message.timestamp.difference.max.ms, log.message.timestamp.before.max.ms, "
+        "log.message.timestamp.after.max.ms, message.timestamp.type, unclean.leader.election.enable, "
+        "min.insync.replicas",
         Scope.FLOW, L, "patterns of the topic settings that are not copied", old_names=("config.properties.blacklist",),
     ),
     _key(
@@ -482,6 +485,8 @@ def _find_client(where: Where, name: str) -> Found | None:
         if where is Where.CLUSTER and ".override." in name:
             return Found(hint=f"write <A>-><B>.{name}")
         return Found(key=_at_flow(name, CLIENT_KEYS[role][rest]) if where is Where.FLOW else CLIENT_KEYS[role][rest])
+    if name in CONNECTION_KEYS:
+        return Found(hint=f"write <X>.{name}")
     for role, keys in CLIENT_KEYS.items():
         if name in keys:
             return Found(hint=f"write {_side(role)}{role}.{name}")

@@ -3,71 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from itertools import product
-from pathlib import Path
+from collections import Counter
+from enum import Enum
 from typing import Any
 
-import javaproperties
-import pyspark
 import pytest
-import regex
-from py4j.java_gateway import (  # type: ignore[import-untyped]
-    GatewayParameters,
-    JavaGateway,
-    launch_gateway,
-)
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from heliograph.config.findings import Config, Report
-from heliograph.config.layering import connector_config, make_layers, pair_starts, worker_config
-from heliograph.config.properties import parse_properties
-from heliograph.config.table import CLIENT_KEYS, CONNECTION_KEYS, CONNECTOR_NAMES, KEYS
+from heliograph.config.table import KEYS
 from heliograph.config.values import split_list
 from heliograph.errors import ConfigError
 from heliograph.filters import NameFilter, should_mirror
-from heliograph.javaregex import translate
-from heliograph.lab.jars import ensure_jars
 from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
-
-MIRROR = "org.apache.kafka.connect.mirror."
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[Any]:
-    """A Java with Kafka's jars, reached through py4j."""
-    jars = ensure_jars("4.3.1")
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={jars / 'log4j2.properties'}"]
-    port, token, process = launch_gateway(
-        classpath=f"{jars}/*",
-        jarpath=str(_py4j_jar()),
-        javaopts=options,
-        die_on_exit=True,
-        enable_auth=True,
-        return_proc=True,
-    )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
-    yield gateway
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait(10)
-
-
-def _py4j_jar() -> Path:
-    [jar] = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
-    return jar
-
-
-def _class(java: Any, name: str) -> Any:
-    return java.jvm.java.lang.Class.forName(name)
-
-
-def _array(java: Any, kind: Any, items: list[Any]) -> Any:
-    array = java.new_array(kind, len(items))
-    for index, item in enumerate(items):
-        array[index] = item
-    return array
-
+from tests.cluster.judge import MIRROR, Judge
 
 # -- names
 
@@ -89,9 +37,9 @@ POLICIES = [
 ]
 
 
-def _java_policy(java: Any, kind: type[DefaultPolicy], separator: str, internal: bool) -> Any:
+def _java_policy(java: Judge, kind: type[DefaultPolicy], separator: str, internal: bool) -> Any:
     name = "Identity" if kind is IdentityPolicy else "Default"
-    policy = getattr(java.jvm.org.apache.kafka.connect.mirror, f"{name}ReplicationPolicy")()
+    policy = java.mirror(f"{name}ReplicationPolicy")()
     policy.configure(
         {
             "replication.policy.separator": separator,
@@ -103,7 +51,7 @@ def _java_policy(java: Any, kind: type[DefaultPolicy], separator: str, internal:
 
 
 @pytest.mark.parametrize(("kind", "separator", "internal"), POLICIES)
-def test_policies_answer_as_javas(java: Any, kind: type[DefaultPolicy], separator: str, internal: bool) -> None:
+def test_policies_answer_as_javas(java: Judge, kind: type[DefaultPolicy], separator: str, internal: bool) -> None:
     theirs = _java_policy(java, kind, separator, internal)
     ours = kind(separator=separator, internal_separator_enabled=internal, source_alias="A")
     for name in NAMES:
@@ -127,9 +75,9 @@ def test_policies_answer_as_javas(java: Any, kind: type[DefaultPolicy], separato
     ("topics", "exclude"),
     [(".*", None), ("", ""), ("orders, A.*", "A.orders"), ("(us|B)[._].*", "__.*"), ("(?i)a.orders,b", "")],
 )
-def test_selection_is_that_of_the_source_connector(java: Any, topics: str, exclude: str | None) -> None:
+def test_selection_is_that_of_the_source_connector(java: Judge, topics: str, exclude: str | None) -> None:
     settings = {"topics": topics} | ({} if exclude is None else {"topics.exclude": exclude})
-    their_filter = java.jvm.org.apache.kafka.connect.mirror.DefaultTopicFilter()
+    their_filter = java.mirror("DefaultTopicFilter")()
     their_filter.configure(settings)
     default = next(key.default for key in KEYS if key.name == "topics.exclude")
     our_filter = NameFilter(split_list(topics), split_list(str(default) if exclude is None else exclude))
@@ -141,21 +89,21 @@ def test_selection_is_that_of_the_source_connector(java: Any, topics: str, exclu
                 assert should_mirror(policy, our_filter, name, "B") is should_replicate(name), name
 
 
-def _source_connector(java: Any, policy: Any, topic_filter: Any) -> Any:
+def _source_connector(java: Judge, policy: Any, topic_filter: Any) -> Any:
     """`MirrorSourceConnector.shouldReplicateTopic`, which is not public."""
-    kinds = [_class(java, MIRROR + n) for n in ("SourceAndTarget", "ReplicationPolicy", "TopicFilter")]
-    kinds.append(_class(java, MIRROR + "ConfigPropertyFilter"))
-    connector_class = _class(java, f"{MIRROR}MirrorSourceConnector")
-    maker = connector_class.getDeclaredConstructor(_array(java, java.jvm.Class, kinds))
+    kinds = [java.class_of(MIRROR + n) for n in ("SourceAndTarget", "ReplicationPolicy", "TopicFilter")]
+    kinds.append(java.class_of(MIRROR + "ConfigPropertyFilter"))
+    connector_class = java.class_of(f"{MIRROR}MirrorSourceConnector")
+    maker = connector_class.getDeclaredConstructor(java.array(java.jvm.Class, kinds))
     maker.setAccessible(True)
-    pair = java.jvm.org.apache.kafka.connect.mirror.SourceAndTarget("A", "B")
-    config_filter = java.jvm.org.apache.kafka.connect.mirror.DefaultConfigPropertyFilter()
-    connector = maker.newInstance(_array(java, java.jvm.Object, [pair, policy, topic_filter, config_filter]))
+    pair = java.mirror("SourceAndTarget")("A", "B")
+    config_filter = java.mirror("DefaultConfigPropertyFilter")()
+    connector = maker.newInstance(java.array(java.jvm.Object, [pair, policy, topic_filter, config_filter]))
     method = connector_class.getDeclaredMethod(
-        "shouldReplicateTopic", _array(java, java.jvm.Class, [_class(java, "java.lang.String")])
+        "shouldReplicateTopic", java.array(java.jvm.Class, [java.class_of("java.lang.String")])
     )
     method.setAccessible(True)
-    return lambda name: method.invoke(connector, _array(java, java.jvm.Object, [name]))
+    return lambda name: method.invoke(connector, java.array(java.jvm.Object, [name]))
 
 
 # -- patterns
@@ -191,150 +139,116 @@ SUBJECTS = [
     "t-internal",
     "x.replica", "console-consumer-1", "\u03c0", "\U0001f600", "Ax",
 ]  # fmt: skip
-# What Java takes and we refuse, each for a reason given to the user.
-REFUSED_BY_CHOICE: set[str] = set()
+# What Java takes and we refuse on purpose says so in one of these words.
+BY_CHOICE = ("not supported", "in different Java releases", "add up to more than", "nested more than")
 
 
-def _java_matches(java: Any, pattern: str, subjects: Any) -> set[str] | None:
-    """The subjects that match, in three calls; None if Java refuses the pattern."""
+def _java_matches(java: Judge, pattern: str, subjects: Any) -> set[str] | None:
+    """The subjects that match, in a few calls; None if Java refuses the pattern."""
     try:
         predicate = java.jvm.java.util.regex.Pattern.compile(pattern).asMatchPredicate()
     except Py4JJavaError:
         return None
-    rest = java.jvm.java.util.ArrayList(subjects)
-    rest.removeIf(predicate)
-    unmatched = java.jvm.String.join("\x00", rest).split("\x00") if rest.size() else []
-    return set(SUBJECTS) - set(unmatched)
+    matching = java.jvm.java.util.ArrayList(subjects)
+    matching.removeIf(predicate.negate())
+    return set(java.texts(matching))
 
 
-def test_patterns_match_what_java_matches(java: Any) -> None:
-    subjects = java.jvm.java.util.ArrayList()
-    for subject in SUBJECTS:
-        subjects.add(subject)
-    refused_by_us = set()
-    for pattern in PATTERNS:
-        expected = _java_matches(java, pattern, subjects)
-        try:
-            compiled = regex.compile(translate(pattern), regex.V1)
-        except ConfigError:
-            if expected is not None:
-                refused_by_us.add(pattern)
-            continue
-        assert {subject for subject in SUBJECTS if compiled.fullmatch(subject)} == expected, pattern
-    assert refused_by_us == REFUSED_BY_CHOICE
+def _our_matches(patterns: tuple[str, ...], names: list[str]) -> set[str] | ConfigError:
+    try:
+        ours = NameFilter(patterns)
+    except ConfigError as refusal:
+        return refusal
+    return {name for name in names if ours.accepts(name)}
 
 
-def test_generated_patterns_match_what_java_matches(java: Any) -> None:
-    parts = (
-        "a", "b", ".", r"\.", "-", "[a-c]", "[^a]", "[a-z&&[^b]]", r"\w", r"\d", r"\p{L}", "(a|b)", "(?:ab)", "(?i)",
-        "|",
-        "*", "+", "?", "{2}", "*+", "+?", "^", "$", r"\Qa.\E", "(?!a)", "(?<=a)", "(?i:A)", "[", "]", "(", ")", "&&",
-    )  # fmt: skip
+class Verdict(Enum):
+    SAME = "both match the same names"
+    REFUSED = "both refuse it"
+    REFUSED_BY_CHOICE = "we refuse what Java takes, and say so"
+
+
+def _compare(java: Judge, patterns: tuple[str, ...], names: list[str], subjects: Any) -> Verdict:
+    expected = _java_matches(java, "|".join(patterns), subjects)
+    ours = _our_matches(patterns, names)
+    if isinstance(ours, ConfigError) and expected is not None:
+        assert any(reason in ours.why for reason in BY_CHOICE), (patterns, ours.why)
+        return Verdict.REFUSED_BY_CHOICE
+    assert (None if isinstance(ours, ConfigError) else ours) == expected, patterns
+    return Verdict.REFUSED if expected is None else Verdict.SAME
+
+
+def test_patterns_match_what_java_matches(java: Judge) -> None:
+    subjects = java.list_of(SUBJECTS)
+    verdicts = {pattern: _compare(java, (pattern,), SUBJECTS, subjects) for pattern in PATTERNS}
+    assert [pattern for pattern, verdict in verdicts.items() if verdict is Verdict.REFUSED_BY_CHOICE] == []
+
+
+LITERALS = ("a", "b", "B", "ab", "orders", "1", "_", "-", "-internal", r"\.", r"\-", r"\x41", r"\u0042", r"\0101", " ")
+SETS = (
+    ".", ".", r"\d", r"\w", r"\W", r"\s", r"\S", r"\D", r"\h", r"\p{Alpha}", r"\p{L}", r"\P{Lu}", r"\p{Punct}", r"\pN",
+    "[a-c]", "[^a]", "[a-z&&[^b]]", "[A-Z0-9_]", r"[\w.-]", r"[._\-]", "[ab[1-3]]", "[^a-z&&[ab]]", r"[\d&&[^1]a]",
+    "[]a]", "[a-]", "[a&&b]", r"[\Q.-\E]", r"[^\w]", r"[\p{Lower}1]", "[a&b]", "[-a]", "[+*?.]",
+)  # fmt: skip
+ANCHORS = ("^", "$", r"\A", r"\z", r"\Z", r"\G", "(?i)", "(?-i)", "(?s)", "(?m)", "(?im-s)")
+GROUPS = ("(", "(", "(?:", "(?i:", "(?-i:", "(?s-i:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?<n>")
+QUANTIFIERS = ("*", "*", "+", "?", "{2}", "{1,2}", "{0,}", "*+", "+?", "??", "++", "{2}+")
+BREAKS = (
+    "[", "]", "(", ")", "{", "}", "*", "+", "?", "|", "\\", "^", "-", "&&", ",", r"\Q", r"\E", "a", "1", ":", "<",
+    "[b-a]", r"\1", r"\k<n>", "(?#", "(?P<n>", "**", "{x}", "{2,1}", r"\p{Foo}", r"\y", r"\x4", r"\08", "(?x)",
+)  # fmt: skip
+
+
+CHARACTERS = r"aabb1B..--_[[]]^&&\\\*+?()|{2,}wdsQEi:=!<>$"
+
+
+def _generated_sequence(chance: random.Random, depth: int) -> str:
+    made = ""
+    for _ in range(chance.randint(1, 3)):
+        kind = chance.random()
+        if kind < 0.35:
+            atom = chance.choice(LITERALS)
+        elif kind < 0.65:
+            atom = chance.choice(SETS)
+        elif kind < 0.73:
+            atom = chance.choice(ANCHORS)
+        elif kind < 0.78:
+            atom = rf"\Q{chance.choice(('a.', 'a*b', '', '-', '[', 'A'))}\E"
+        elif depth:
+            atom = chance.choice(GROUPS) + _generated_pattern(chance, depth - 1) + ")"
+        else:
+            atom = "ab"
+        made += atom + (chance.choice(QUANTIFIERS) if chance.random() < 0.35 else "")
+    return made
+
+
+def _generated_pattern(chance: random.Random, depth: int = 2) -> str:
+    return "|".join(_generated_sequence(chance, depth) for _ in range(chance.choice((1, 1, 1, 2, 3))))
+
+
+def _generated_list(chance: random.Random) -> str:
+    """The value of `topics`: patterns between commas, some broken by a misplaced character; or any characters."""
+    if chance.random() < 0.3:
+        return "".join(chance.choices(CHARACTERS, k=chance.randint(1, 11)))
+    text = chance.choice((",", ", ", " ,")).join(
+        _generated_pattern(chance) for _ in range(chance.choice((1, 1, 1, 2, 3)))
+    )
+    if chance.random() < 0.2:
+        at = chance.randint(0, len(text))
+        text = text[:at] + chance.choice(BREAKS) + text[at + chance.randint(0, 1) :]
+    return text
+
+
+def _generated_names(chance: random.Random) -> list[str]:
+    words = ("a", "b", "A", "B", "ab", "orders", "1", "2", ".", "-", "_", "-internal", " ", "a.", "a*b", "\n")
+    return sorted({"".join(chance.choices(words, k=chance.randint(0, 4))) for _ in range(200)})
+
+
+def test_generated_patterns_match_what_java_matches(java: Judge) -> None:
     chance = random.Random(1)
-    subjects = java.jvm.java.util.ArrayList()
-    for subject in SUBJECTS:
-        subjects.add(subject)
-    for _ in range(200):
-        pattern = "".join(chance.choice(parts) for _ in range(chance.randint(1, 6)))
-        try:
-            compiled = regex.compile(translate(pattern), regex.V1)
-        except ConfigError:
-            continue
-        ours = {subject for subject in SUBJECTS if compiled.fullmatch(subject)}
-        assert ours == _java_matches(java, pattern, subjects), pattern
-
-
-# -- layers of a configuration
-
-
-def _generated_file(seed: int) -> str:
-    chance = random.Random(seed)
-    aliases = chance.choice((["A", "B"], ["source", "target"], ["a", "a.b", "c"], ["es-ic", "x_1", "y"]))
-    places = [""] * 3 + [f"{a}." for a in aliases] * 2 + [f"{a}->{b}." for a, b in product(aliases, aliases) if a != b]
-    connection = sorted(CONNECTION_KEYS)
-    clients = [f"{role}.{name}" for role, keys in CLIENT_KEYS.items() for name in sorted(keys)]
-    names = [key.name.replace(".*", ".x.y") for key in KEYS if not key.own]
-    sided = [
-        f"{side}.{name}" for side in ("source", "target") for name in clients + ["cluster." + c for c in connection]
-    ]
-    # Java checks these more closely than this generator can please.
-    skip = {"clusters", "config.providers", "listeners", "dedicated.mode.enable.internal.rest", "rest.advertised.port"}
-    skip |= {"plugin.discovery", "plugin.path", "response.http.headers.config"}
-    # Without plugin.discovery, Java looks through all jars for plugins: three seconds for every file.
-    lines = [f"clusters = {' , '.join(aliases)}", "plugin.discovery = service_load"]
-    for _ in range(60):
-        name = chance.choice(chance.choice((connection, clients, names, names, sided)))
-        if name not in skip:
-            lines.append(f"{chance.choice(places)}{name} = {_value(name, chance)}")
-    return "\n".join(lines)
-
-
-def _value(name: str, chance: random.Random) -> str:
-    """A value that MirrorMakerConfig accepts: it checks the types of connection keys."""
-    fixed = {"security.protocol": "PLAINTEXT", "client.auth": "none", "include": "true", "urlencode": "true"}
-    fixed |= {"class": "java.lang.String", "jitter": "0.1", "window.factor": "0.8", "algorithm": "RS256"}
-    fixed |= dict.fromkeys(("ms", "seconds", "factor", "relogin"), "1")
-    if name.endswith("enabled"):
-        return chance.choice(("true", "false", "TRUE", "no"))
-    return next((value for end, value in fixed.items() if name.endswith(end)), f"v{chance.randint(1, 9)}")
-
-
-def _as_text(java: Any, mapping: Any) -> dict[str, str]:
-    properties = java.jvm.java.util.Properties()
-    properties.putAll(mapping)
-    writer = java.jvm.java.io.StringWriter()
-    properties.store(writer, None)
-    return javaproperties.loads(writer.toString())
-
-
-def _ours(config: Config) -> dict[str, str]:
-    return {key: entry.value for key, entry in config.items()}
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_layers_are_those_of_mirror_maker_config(java: Any, seed: int) -> None:
-    text = _generated_file(seed)
-    properties = java.jvm.java.util.Properties()
-    properties.load(java.jvm.java.io.StringReader(text))
-    theirs = java.jvm.org.apache.kafka.connect.mirror.MirrorMakerConfig(properties)
-    aliases = split_list(parse_properties(text.encode(), Report("f"))["clusters"].value)
-    layers = make_layers(parse_properties(text.encode(), Report("f")), aliases, _java_names(java))
-    pairs = {str(pair.toString()) for pair in theirs.clusterPairs()}
-    connector_class = _class(java, f"{MIRROR}MirrorSourceConnector")
-    for source, target in product(aliases, aliases):
-        if source == target:
-            continue
-        assert pair_starts(layers, source, target) is (f"{source}->{target}" in pairs)
-        pair = java.jvm.org.apache.kafka.connect.mirror.SourceAndTarget(source, target)
-        assert _ours(worker_config(layers, source, target)) == _as_text(java, theirs.workerConfig(pair))
-        expected = _as_text(java, theirs.connectorBaseConfig(pair, connector_class))
-        assert _ours(connector_config(layers, source, target)) == expected
-
-
-def _java_names(java: Any) -> set[str]:
-    """Names that Kafka 4.3 takes from the top level; ours hold older and newer ones besides."""
-    if not _JAVA_NAMES:
-        for kind in ("Source", "Checkpoint", "Heartbeat"):
-            definition = _class(java, f"{MIRROR}Mirror{kind}Config").getDeclaredField("CONNECTOR_CONFIG_DEF")
-            definition.setAccessible(True)
-            _JAVA_NAMES.update(java.jvm.String.join(",", definition.get(None).names()).split(","))
-    return _JAVA_NAMES
-
-
-_JAVA_NAMES: set[str] = set()
-
-
-def test_every_key_of_kafka_is_in_the_table(java: Any) -> None:
-    ours = set(CONNECTOR_NAMES) | {key.name for key in KEYS}
-    plugin_versions = {f"{which}.converter.plugin.version" for which in ("key", "value", "header")}
-    assert _java_names(java) - ours - plugin_versions == set()
-    for role, kind in (
-        ("consumer", "consumer.Consumer"),
-        ("producer", "producer.Producer"),
-        ("admin", "admin.AdminClient"),
-    ):
-        names = _class(java, f"org.apache.kafka.clients.{kind}Config").getMethod(
-            "configNames", _array(java, java.jvm.Class, [])
-        )
-        theirs = java.jvm.String.join(",", names.invoke(None, _array(java, java.jvm.Object, []))).split(",")
-        assert {name for name in theirs if not name.startswith("internal.")} == set(CLIENT_KEYS[role])
+    names = _generated_names(chance)
+    subjects = java.list_of(names)
+    lists = (split_list(_generated_list(chance)) for _ in range(3000))
+    verdicts = Counter(_compare(java, patterns, names, subjects) for patterns in lists if patterns)
+    assert verdicts[Verdict.SAME] > 1000
+    assert verdicts[Verdict.REFUSED] > 300
