@@ -22,7 +22,7 @@ from heliograph.config.table import CONNECTOR_NAMES, Where
 from heliograph.config.values import split_list
 
 MAX_CLUSTERS = 5_000
-MAX_PAIRS = 20_000
+MAX_PAIRS = 2_500
 """Of clusters that a top-level `enabled` turns into flows."""
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
 

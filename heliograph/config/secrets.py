@@ -21,6 +21,8 @@ from heliograph.config.properties import parse_properties
 from heliograph.errors import ConfigError
 
 MASK = "****"
+MAX_REFERENCES = 20_000
+"""Of a file; each may read one."""
 _BARE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_BYTES = 1024 * 1024
 _QUOTES = re.compile(r'\\.|"', re.DOTALL)
@@ -150,6 +152,8 @@ class Resolver:
         self, entry: Entry, kind: str, placeholder: Placeholder, *, value: str | None, problem: str, owner: str
     ) -> None:
         place = f"{entry.key} ({entry.place})" if entry.place else entry.key
+        if len(self.references) >= MAX_REFERENCES:
+            raise ConfigError(f"more than {MAX_REFERENCES} placeholders", where=str(entry.place or ""))
         mark = None if value is None else fingerprint(value)
         self.references.append(Reference(kind, placeholder.path, placeholder.key, place, owner, mark, problem))
 
