@@ -394,6 +394,66 @@ _CLIENT_POINTLESS: dict[str, str] = {
         ),
         "a record keeps its partition",
     ),
+    **dict.fromkeys(
+        ("batch.size", "linger.ms", "buffer.memory", "max.block.ms"),
+        "batches are copied as they are, in bounded memory",
+    ),
+    **dict.fromkeys(
+        ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+        "where batches are compressed anew, it is at the codec's usual level",
+    ),
+    **dict.fromkeys(
+        (
+            "metadata.max.age.ms", "metadata.max.idle.ms", "metadata.recovery.strategy",
+            "metadata.recovery.rebootstrap.trigger.ms",
+        ),
+        "leaders are looked up when they move, topics by refresh.topics.interval.seconds; all bootstrap servers are "
+        "asked when no broker answers",
+    ),
+    **dict.fromkeys(
+        (
+            "reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms", "retry.backoff.max.ms",
+            "socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms",
+        ),
+        "pauses grow from 50 ms to 5 s; a connection has 5 s to come about",
+    ),
+    **dict.fromkeys(
+        ("request.timeout.ms", "default.api.timeout.ms"),
+        "a request without an answer for 30 s is given up and what became of it is found out",
+    ),
+    **dict.fromkeys(("send.buffer.bytes", "receive.buffer.bytes"), "the system sizes its buffers by itself"),
+    **dict.fromkeys(
+        (
+            "metrics.num.samples", "metrics.sample.window.ms", "metrics.recording.level", "metric.reporters",
+            "enable.metrics.push",
+        ),
+        "they are about the metrics of Java's clients",
+    ),
+    **dict.fromkeys(
+        (
+            "security.providers", "ssl.provider", "ssl.engine.factory.class", "ssl.keymanager.algorithm",
+            "ssl.trustmanager.algorithm", "ssl.secure.random.implementation", "sasl.login.class",
+            "sasl.client.callback.handler.class", "sasl.login.callback.handler.class",
+            "sasl.oauthbearer.jwt.retriever.class", "sasl.oauthbearer.jwt.validator.class",
+        ),
+        "Java classes are not loaded",
+    ),
+    **dict.fromkeys(
+        (
+            "sasl.oauthbearer.expected.audience", "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.clock.skew.seconds", "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms", "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
+        ),
+        "it is for brokers, which check tokens",
+    ),
+    "max.request.size": "the target topic's max.message.bytes is the limit",
+    "client.dns.lookup": "all addresses of a name are tried",
+    "connections.max.idle.ms": "connections are kept",
+    "client.id": "client ids are made from the flow's name, see the target's client.id",
+    "config.providers": "placeholders are resolved before a client gets its keys",
+    "bootstrap.controllers": "brokers are asked, not controllers",
     "check.crcs": "checksums are always checked",
     "allow.auto.create.topics": "topics are created explicitly",
 }  # fmt: skip
@@ -410,7 +470,8 @@ def _client_key(role: str, name: str, kind: Kind) -> Key:
         return _key(full, kind, "", scope, R, "interceptors may change records", allowed=("",))
     if (reason := _CLIENT_POINTLESS.get(name)) is not None:
         return _key(full, kind, None, scope, P, reason)
-    return _key(full, kind, None, scope, L, f"as in Kafka's {role or 'client'}s")
+    assert name in CLIENT_NAMES, name  # every other key of a client has a reason above
+    return _key(full, kind, None, scope, L, "loaded and checked; `run` has no TLS and no SASL yet")
 
 
 CONNECTION_KEYS = {name: _client_key("", name, kind) for name, kind in CONNECTION.items()}
@@ -473,7 +534,7 @@ def _find_client(where: Where, name: str) -> Found | None:
     if where is not Where.FLOW and name in CONNECTION_KEYS:
         return Found(key=CONNECTION_KEYS[name])
     if where is Where.CLUSTER and (worker := CLIENT_KEYS["admin"].get(name)) is not None:
-        return Found(key=replace(worker, effect=L))
+        return Found(key=worker)
     role, rest, prefixed = _split_role(name)
     if prefixed and where is not Where.FLOW and name.startswith(_FLOW_SIDES):
         return Found(hint=f"write <A>-><B>.{name}")
