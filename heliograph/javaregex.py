@@ -23,6 +23,7 @@ Ranges = tuple[tuple[int, int], ...]
 _LAST = 0x10FFFF
 _ALL: Ranges = ((0, _LAST),)
 _MAX_DEPTH = 100
+_MAX_SHOWN = 500
 _MAX_COUNT = 2**31 - 1
 # The regex module unrolls counted repetition: {2147483647} would take all memory.
 _MAX_EXPANDED = 100_000
@@ -38,8 +39,14 @@ def translate(pattern: str) -> str:
         return _Parser(pattern).parse()
     except _Refused as reason:
         raise ConfigError(
-            f'pattern "{pattern}" cannot be used', why=str(reason), remedy="patterns follow java.util.regex.Pattern"
+            f'pattern "{_shortened(pattern)}" cannot be used',
+            why=str(reason),
+            remedy="patterns follow java.util.regex.Pattern",
         ) from None
+
+
+def _shortened(pattern: str) -> str:
+    return pattern if len(pattern) <= _MAX_SHOWN else f"{pattern[:_MAX_SHOWN]}..."
 
 
 # -- sets of code points

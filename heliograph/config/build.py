@@ -384,7 +384,7 @@ def _build_clusters(parts: Sequence[Parts], flows: Collection[Flow], report: Rep
 def _build_cluster(alias: str, config: Config, report: Report, *, needed: bool) -> ClusterSettings:
     servers = config.get("bootstrap.servers")
     addresses: list[str] = []
-    for text in split_list(servers.value) if servers and not servers.is_missing else ():
+    for text in dict.fromkeys(split_list(servers.value)) if servers and not servers.is_missing else ():
         try:
             addresses += [parse_address(text)] if text else []
         except BadValue as error:

@@ -21,6 +21,7 @@ from heliograph.config.properties import parse_properties
 from heliograph.errors import ConfigError
 
 MASK = "****"
+_MAX_SHOWN = 250
 MAX_REFERENCES = 20_000
 """Of a file; each may read one."""
 _BARE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -260,6 +261,7 @@ def fingerprint(value: str) -> str:
 
 
 def _describe(kind: str, path: str, key: str) -> str:
+    path, key = (text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..." for text in (path, key))
     if kind == "env":
         return f'the environment variable "{key or path}", which'
     if kind in _KUBERNETES:

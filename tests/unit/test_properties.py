@@ -79,7 +79,7 @@ def test_a_backslash_that_java_keeps_gives_none(text: str) -> None:
 
 
 def test_bad_escape_names_its_line() -> None:
-    with pytest.raises(ConfigError, match=r"f:2:1: invalid escape \\u12"):
+    with pytest.raises(ConfigError, match=r"f:2:1: \\u without four hexadecimal digits"):
         parse_properties(b"a=1\nb=\\u12", Report("f"))
 
 
