@@ -38,7 +38,7 @@ PATTERNS = st.lists(
         [".*", "orders", r"a\.b", r"\w+-[0-9]{2}", "x|y", r"\Qa.b\E", "[a-c&&[^b]]", "(?i)Zeta", "ü", "€-.*"]
     ),
     max_size=3,
-).map(lambda items: " , ".join(items))
+).map(" , ".join)
 SECRETS = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=12
 ) | st.sampled_from(
@@ -350,8 +350,7 @@ def load_or_reject(text: str, file: str, folder: Path) -> Loaded:
         return load(text, file, folder)
     except ConfigError as error:
         # The strategies know no rule that joins two keys: a cycle under identity naming, nothing enabled.
-        assert any(word in str(error) for word in ("cycle", "nothing to run", "contains the separator")), str(error)
-        assume(False)
+        assume(not any(word in str(error) for word in ("cycle", "nothing to run", "contains the separator")))
         raise
 
 
@@ -400,7 +399,8 @@ def same_or_refused(text: str) -> None:
         try:
             converted = convert(first, resolver=resolver)
         except ConfigError as error:
-            assert "property file" in str(error)
+            if "property file" not in str(error):
+                raise
             return
     with mounted(converted) as folder:
         assert_same(first.settings, load(converted.text, "f.properties", folder).settings)
