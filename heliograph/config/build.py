@@ -11,7 +11,7 @@ from functools import cache
 from typing import TypeVar
 
 from heliograph.config.clients import CLIENT_NAMES
-from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.findings import Config, Entry, Place, Report
 from heliograph.config.parts import Connector, FlowParts, Parts, State, source_consumer, target_producer
 from heliograph.config.settings import (
     Checkpoints,
@@ -38,7 +38,7 @@ def build_settings(
     """One settings object of all parts of a file; faults are in the report."""
     flows = [_build_flow(flow, report) for part in parts for flow in part.flows]
     flows = _without_storage_topics(flows)
-    _check_flows_once(flows, report)
+    _check_flows_once(parts, report)
     aliases = list(dict.fromkeys(alias for part in parts for alias in part.clusters))
     rank = {alias: index for index, alias in enumerate(aliases)}
     flows.sort(key=lambda flow: (rank.get(flow.source, 0), rank.get(flow.target, 0)))  # the same from either form
@@ -330,11 +330,12 @@ def _without_storage_topics(flows: list[Flow]) -> list[Flow]:
     return [replace(flow, never_mirrored=storage) for flow in flows]
 
 
-def _check_flows_once(flows: Iterable[Flow], report: Report) -> None:
+def _check_flows_once(parts: Iterable[Parts], report: Report) -> None:
     seen: set[str] = set()
-    for flow in flows:
+    for flow in (flow for part in parts for flow in part.flows):
         if flow.name in seen:
-            report.error("flow-twice", f"the flow {flow.name} is in two documents", remedy="keep one of them")
+            what = f"the flow {flow.name} is in two documents"
+            report.error("flow-twice", what, flow.place, remedy="keep one of them")
         seen.add(flow.name)
 
 
@@ -357,7 +358,13 @@ def _report_nothing(parts: Sequence[Parts], only_targets: Sequence[str], report:
         return  # said of each mirror
     ending = f" that ends in {', '.join(only_targets)}" if only_targets else ""
     switch = "sourceConnector: {}" if in_resource else "A->B.enabled = true"
-    report.error("nothing-to-run", f"nothing to run: no flow{ending} is enabled", remedy=f'write "{switch}"')
+    place = next((flow.place for part in parts for flow in part.flows if flow.place), None) or _clusters_entry(parts)
+    report.error("nothing-to-run", f"nothing to run: no flow{ending} is enabled", place, remedy=f'write "{switch}"')
+
+
+def _clusters_entry(parts: Iterable[Parts]) -> Entry | None:
+    """Of a property file: the place of what concerns a cluster that nothing else is said of."""
+    return next((part.top["clusters"] for part in parts if "clusters" in part.top), None)
 
 
 # -- clusters
@@ -369,19 +376,34 @@ def _build_clusters(parts: Sequence[Parts], flows: Collection[Flow], report: Rep
     needed = {alias for flow in flows if flow.enabled for alias in (flow.source, flow.target)}
     for part in parts:
         for alias, config in part.clusters.items():
-            cluster = _build_cluster(alias, config, report, needed=alias in needed)
+            place = _clusters_entry(parts) or next((flow.place for flow in part.flows), None)
+            cluster = _build_cluster(alias, config, report, needed=alias in needed, place=place)
             known = clusters.setdefault(alias, cluster)
-            if known.bootstrap_servers != cluster.bootstrap_servers:
+            if known != cluster:
                 report.error(
                     "cluster-differs",
-                    f'two documents give different bootstrap servers for cluster "{alias}"',
+                    f'two documents differ in {_difference(known, cluster)} of cluster "{alias}"',
                     config.get("bootstrap.servers"),
                     remedy="give the clusters different aliases, or run the documents one by one",
                 )
     return clusters
 
 
-def _build_cluster(alias: str, config: Config, report: Report, *, needed: bool) -> ClusterSettings:
+def _difference(one: ClusterSettings, other: ClusterSettings) -> str:
+    """Names only: values may be secrets."""
+    fields: dict[str, tuple[object, object]] = {
+        "bootstrap servers": (one.bootstrap_servers, other.bootstrap_servers),
+        "security.protocol": (one.security_protocol, other.security_protocol),
+        "client.id": (one.client_id, other.client_id),
+    }
+    keys = sorted(one.properties.keys() | other.properties.keys())
+    fields |= {key: (one.properties.get(key), other.properties.get(key)) for key in keys}
+    return ", ".join(name for name, (left, right) in fields.items() if left != right)
+
+
+def _build_cluster(
+    alias: str, config: Config, report: Report, *, needed: bool, place: Entry | Place | None
+) -> ClusterSettings:
     servers = config.get("bootstrap.servers")
     addresses: list[str] = []
     for text in dict.fromkeys(split_list(servers.value)) if servers and not servers.is_missing else ():
@@ -394,7 +416,7 @@ def _build_cluster(alias: str, config: Config, report: Report, *, needed: bool) 
         report.error(
             "no-bootstrap-servers",
             f'cluster "{alias}" has no bootstrap servers',
-            servers,
+            servers or place,
             remedy=f'write "{alias}.bootstrap.servers = host:port"',
         )
     protocol = config.get("security.protocol")

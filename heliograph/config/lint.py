@@ -29,7 +29,7 @@ def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
             for config in {id(config): config for config in flow.connectors.values()}.values():
                 _check_entries(config, report)
             _check_entries(flow.worker, report)
-    _check_cycles(settings, report)
+    _check_cycles(settings, parts, report)
     _check_checkpoints(settings, parts, report)
 
 
@@ -75,7 +75,7 @@ def _check_factor(name: str, entry: Entry, report: Report) -> None:
 
 
 def _check_pattern(pattern: str, entry: Entry, report: Report) -> None:
-    bare = _CLASS_OR_QUOTE.sub("_", pattern)
+    bare = _CLASS_OR_QUOTE.sub("]", pattern)
     if _GLOB.search(bare):
         report.warn(
             "glob",
@@ -101,7 +101,7 @@ def _check_pattern(pattern: str, entry: Entry, report: Report) -> None:
         )
 
 
-def _check_cycles(settings: Settings, report: Report) -> None:
+def _check_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
     """Records that keep their topic's name would go round for ever."""
     ends: dict[str, set[str]] = {}
     for flow in settings.flows:
@@ -112,6 +112,7 @@ def _check_cycles(settings: Settings, report: Report) -> None:
         report.error(
             "identity-cycle",
             f"flows with identity naming form a cycle: {'->'.join(cycle)}; records would go round for ever",
+            next(flow.place for flow in _all_flows(parts) if flow.name == f"{cycle[0]}->{cycle[1]}"),
             remedy="give one direction the default policy, or disable it",
         )
 

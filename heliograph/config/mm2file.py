@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.findings import Config, Entry, Place, Report
 from heliograph.config.keycheck import check_entry
 from heliograph.config.layering import (
     Layers,
@@ -68,7 +68,7 @@ def _read_aliases(entries: Mapping[str, Entry], report: Report) -> tuple[str, ..
         near = difflib.get_close_matches("clusters", list(entries), n=1, cutoff=0.7)
         place = entries[near[0]].place if near else None
         hint = f'"{near[0]}" stands in line {place.line}' if near and place else 'write "clusters = A, B"'
-        report.error("no-clusters", 'the key "clusters" is missing', remedy=hint)
+        report.error("no-clusters", 'the key "clusters" is missing', place or Place(report.file, 1), remedy=hint)
         return ()
     aliases = split_list(entry.value)
     if any(" " in alias or "\t" in alias for alias in aliases):
