@@ -88,8 +88,8 @@ PROPERTY_RULES = [
         "identity-cycle",
         f"B->A.enabled=true\nreplication.policy.class={IDENTITY}",
         (
-            "error f.properties:4:1: flows with identity naming form a cycle: A->B->A; records would go round for ever; "
-            "give one direction the default policy, or disable it"
+            "error f.properties:4:1: flows with identity naming form a cycle: A->B->A; records would go round for "
+            "ever; give one direction the default policy, or disable it"
         ),
     ),
     (
@@ -244,8 +244,8 @@ RESOURCE_RULES = [
         "long-interval",
         "        refresh.topics.interval.seconds: 600000",
         (
-            'warning f.yaml:15:9: "refresh.topics.interval.seconds" is 6.9 days: what is new in between is not mirrored; '
-            "the unit is seconds; if milliseconds are meant, write 600"
+            'warning f.yaml:15:9: "refresh.topics.interval.seconds" is 6.9 days: what is new in between is not '
+            "mirrored; the unit is seconds; if milliseconds are meant, write 600"
         ),
     ),
     ("old-name", "    topicsBlacklistPattern: x", 'warning f.yaml:15:5: "topicsBlacklistPattern" is an old name; '),
