@@ -76,7 +76,8 @@ def convert(loaded: Loaded, *, name: str = "heliograph", resolver: Resolver | No
         converted, file = to_properties(loaded.parts), "the property file"
     else:
         converted, file = to_resources(loaded.parts, name=name), "the resource"
-    resolver = replace(resolver or Resolver(), given=converted.secrets, offline=True)
+    resolver = resolver or Resolver()
+    resolver = replace(resolver, given={**resolver.given, **converted.secrets}, references=[], offline=True)
     suffix = ".properties" if loaded.is_resource else ".yaml"
     again = inspect_content(converted.text.encode(), f"converted{suffix}", resolver=resolver).valid_settings()
     different = list(_differences(settings, again))
@@ -128,7 +129,7 @@ def to_properties(parts: Sequence[Parts]) -> Converted:
                 f'two documents give different values for "{key}", and a property file has room for one',
                 remedy="convert the documents one by one",
             )
-    result.text = "".join(f"{javaproperties.escape(key)} = {_escaped(value)}\n" for key, value in lines.items())
+    result.text = "".join(f"{javaproperties.escape(key)} = {escaped(value)}\n" for key, value in lines.items())
     return result
 
 
@@ -160,7 +161,7 @@ def _cluster_lines(config: Config, alias: str, result: Converted) -> Iterator[tu
             yield key, _written(key, entry, alias, result)
 
 
-def _escaped(value: str) -> str:
+def escaped(value: str) -> str:
     """A value as Java reads it back: no more escapes than it needs, ASCII only."""
     text = (
         value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")

@@ -14,8 +14,10 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from heliograph.config import Loaded, Settings, inspect_content
-from heliograph.config.convert import Converted, convert, to_properties, to_resources, write_secret_files
+from heliograph.config import Loaded, Settings, inspect_content, inspect_file
+from heliograph.config.convert import Converted, convert, escaped, to_properties, to_resources, write_secret_files
+from heliograph.config.findings import Report
+from heliograph.config.properties import parse_properties
 from heliograph.config.secrets import Resolver
 from heliograph.errors import ConfigError
 
@@ -439,3 +441,81 @@ def test_many_properties_to_resources_and_back(text: str) -> None:
 def test_many_resources_to_properties_and_back(text: str, loose: str) -> None:
     same_or_refused(loose)
     round_trip_of_resources(text)
+
+
+# -- files that people use
+
+CONFIGS = Path(__file__).parent / "configs"
+NOT_EXPRESSIBLE = {"aggregate-distributed.yaml": "the flows into .* have different values for group.id"}
+"""Documents with groups of their own on the same target."""
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.[py]*")), ids=lambda path: path.name)
+def test_published_file_there_and_back(path: Path) -> None:
+    first = inspect_file(path, offline=True)
+    if path.name in NOT_EXPRESSIBLE:
+        with pytest.raises(ConfigError, match=NOT_EXPRESSIBLE[path.name]):
+            convert(first)
+        return
+    suffixes = (".properties", ".yaml") if first.is_resource else (".yaml", ".properties")
+    converted = convert(first)
+    second = inspect_content(
+        converted.text.encode(), f"f{suffixes[0]}", resolver=Resolver(given=converted.secrets, offline=True)
+    )
+    assert_same(first.settings, second.settings)
+    back = convert(second, resolver=Resolver(given=converted.secrets))
+    third = inspect_content(
+        back.text.encode(), f"f{suffixes[1]}", resolver=Resolver(given=converted.secrets, offline=True)
+    )
+    assert_same(first.settings, third.settings)
+
+
+BASE = "clusters=A,B,C\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
+
+
+def test_a_cluster_without_servers_has_no_place_in_a_resource() -> None:
+    with pytest.raises(ConfigError, match='cluster "C" has no bootstrap servers, which a resource needs'):
+        convert(inspect_content(BASE.encode(), "f.properties"))
+
+
+def test_a_protocol_behind_a_missing_placeholder_is_refused() -> None:
+    text = f"{BASE}C.bootstrap.servers=c:1\nA.security.protocol=${{env:NO_SUCH_PROTOCOL}}\n"
+    loaded = inspect_content(text.encode(), "f.properties", resolver=Resolver(offline=True))
+    with pytest.raises(ConfigError, match='would mean something else: security protocol of cluster "A"'):
+        convert(loaded)
+
+
+def test_checkpoints_without_a_source_connector_are_refused() -> None:
+    text = """\
+apiVersion: kafka.strimzi.io/v1beta2
+kind: KafkaMirrorMaker2
+spec:
+  connectCluster: B
+  clusters:
+  - {alias: A, bootstrapServers: "a:1"}
+  - {alias: B, bootstrapServers: "b:1"}
+  - {alias: C, bootstrapServers: "c:1"}
+  mirrors:
+  - {sourceCluster: A, targetCluster: B, sourceConnector: {}}
+  - {sourceCluster: C, targetCluster: B, checkpointConnector: {}}
+"""
+    with pytest.raises(ConfigError, match=r"f\.yaml:11:5: C->B has a checkpoint connector without a source connector"):
+        convert(inspect_content(text.encode(), "f.yaml"))
+
+
+def test_two_flows_of_one_name_for_kubernetes() -> None:
+    text = "clusters=A,B,a,b\nenabled=false\n" + "".join(
+        f"{x}.bootstrap.servers=h{n}:1\n" for n, x in enumerate("ABab")
+    )
+    loaded = inspect_content(f"{text}A->B.enabled=true\na->b.enabled=true\n".encode(), "f.properties")
+    names = [document["metadata"]["name"] for document in yaml.safe_load_all(convert(loaded, name="m").text)]
+    assert len(names) == len(set(names)) == 12
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=30), st.text(st.characters(codec="utf-8"), max_size=30))
+def test_property_text_reads_back(key: str, value: str) -> None:
+    """By our own parser and by another one."""
+    text = f"{javaproperties.escape(key)} = {escaped(value)}\n"
+    entries = parse_properties(text.encode(), Report("f"))
+    assert [(entry.key, entry.value) for entry in entries.values()] == [(key, value)]
+    assert javaproperties.loads(text) == {key: value}
