@@ -215,8 +215,13 @@ class MirrorProcess:
         """Wait for the copy and compare it, record by record, with what the source holds now."""
         wanted = source.read()
         counts = [len(records) for records in wanted]
+
+        def is_copied() -> bool:
+            copied = target.counts() or []
+            return len(copied) == len(counts) and all(map(int.__ge__, copied, counts))
+
         self.wait_until(
-            lambda: target.counts() is not None and all(map(int.__ge__, target.counts() or [], counts)),
+            is_copied,
             timeout_s,
             what=f"the copy of {sum(counts)} records of {source.topic}",
         )

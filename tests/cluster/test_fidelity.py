@@ -37,7 +37,11 @@ SOURCES = ("plain", "committed", "same", "dashed", "zipped")
 
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster) -> Iterator[MirrorProcess]:
-    clusters = {**dict.fromkeys(SOURCES, primary), "backup": backup, "squeezed": backup}
+    # One cluster under several aliases is refused, so each has another way to write the same address.
+    spellings = ("127.0.0.1", "127.0.1", "127.1", "localhost", "2130706433")
+    ports = [cluster.bootstrap.rpartition(":")[2] for cluster in (primary, backup)]
+    clusters = {alias: f"{host}:{ports[0]}" for alias, host in zip(SOURCES, spellings, strict=True)}
+    clusters |= {"backup": f"127.0.0.1:{ports[1]}", "squeezed": f"127.1:{ports[1]}"}
     keys = {
         "plain->backup.topics": "plain-.*",
         "committed->backup.topics": "committed-.*",
