@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -47,6 +47,16 @@ _MM2_TRIES = 3
 """A failed run of MM2's is done again: at times its producer stalls for good on OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
 Say = Callable[[str], None]
+
+
+class Trial(NamedTuple):
+    """One system on one work, once."""
+
+    work: str
+    system: System
+    repetition: int
+    topic: str
+    measure: Callable[[RunningSystem, str], dict[str, Any]]
 
 
 class Session:
@@ -97,7 +107,7 @@ class Session:
                 return measure_throughput(running, work, target_bootstrap=self._target, copy=copy, expected=expected)
 
             for system, repetition in plan_order(self._repetitions):
-                self._run(work.name, system, repetition, topic=work.topic, measure=measure)
+                self._run(Trial(work.name, system, repetition, work.topic, measure))
 
     def latency(self, work: LatencyWork) -> None:
         for system, repetition in plan_order(self._repetitions):
@@ -115,7 +125,7 @@ class Session:
                 )
 
             with self._topic(topic, work.partitions):
-                self._run(work.name, system, repetition, topic=topic, measure=measure)
+                self._run(Trial(work.name, system, repetition, topic, measure))
 
     def idle(self, work: IdleWork) -> None:
         [system] = [system for system in SYSTEMS if system.name == HELIOGRAPH]
@@ -128,7 +138,7 @@ class Session:
 
         with self._topic(one_each.topic, work.partitions):
             fill_topic(self._source, one_each, work.partitions)
-            self._run(work.name, system, 1, topic=one_each.topic, measure=measure)
+            self._run(Trial(work.name, system, 1, one_each.topic, measure))
 
     def loading(self, work: LoadWork) -> None:
         """Each form as often as the mirrors are measured."""
@@ -139,34 +149,18 @@ class Session:
                 self.runs.append({**run, "result": measure_loading(work, path)})
                 self._say(f"{work.name}: {form} {repetition}: {describe_run(self.runs[-1])}")
 
-    def _run(
-        self,
-        work: str,
-        system: System,
-        repetition: int,
-        *,
-        topic: str,
-        measure: Callable[[RunningSystem, str], dict[str, Any]],
-    ) -> None:
+    def _run(self, trial: Trial) -> None:
         """One system once. A failure is noted in the report; MM2 is given another try, we are not."""
-        tries = 1 if system.name == HELIOGRAPH else _MM2_TRIES
-        for _ in range(tries):
-            run = self._try(work, system, repetition, topic=topic, measure=measure)
+        for _ in range(1 if trial.system.name == HELIOGRAPH else _MM2_TRIES):
+            run = self._try(trial)
             self.runs.append(run)
-            self._say(f"{work}: {system.name} {repetition}: {describe_run(run)}")
+            self._say(f"{trial.work}: {trial.system.name} {trial.repetition}: {describe_run(run)}")
             self._clean()
             if "error" not in run:
                 return
 
-    def _try(
-        self,
-        work: str,
-        system: System,
-        repetition: int,
-        *,
-        topic: str,
-        measure: Callable[[RunningSystem, str], dict[str, Any]],
-    ) -> dict[str, Any]:
+    def _try(self, trial: Trial) -> dict[str, Any]:
+        work, system, repetition, topic, measure = trial
         alias = f"r{next(self._numbers):02d}"
         properties = plan_properties(
             system, source=alias, source_bootstrap=self._source, target_bootstrap=self._target, topic=topic

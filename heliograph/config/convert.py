@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import javaproperties
 import yaml
 
 from heliograph.config.clients import CLIENT_NAMES
@@ -22,6 +21,7 @@ from heliograph.config.keycheck import is_secret_name
 from heliograph.config.layering import BYTE_ARRAY_CONVERTER
 from heliograph.config.load import Loaded, inspect_content
 from heliograph.config.parts import ROLES, Connector, FlowParts, Parts, State, without_copies
+from heliograph.config.properties import property_line
 from heliograph.config.resource import ALLOWED_IN_CONFIG, ANNOTATION
 from heliograph.config.secrets import Resolver, secret_reference, shown_reference
 from heliograph.config.settings import ClusterSettings, Flow, Settings
@@ -129,7 +129,7 @@ def to_properties(parts: Sequence[Parts]) -> Converted:
                 f'two documents give different values for "{key}", and a property file has room for one',
                 remedy="convert the documents one by one",
             )
-    result.text = "".join(f"{javaproperties.escape(key)} = {escaped(value)}\n" for key, value in lines.items())
+    result.text = "".join(f"{property_line(key, value)}\n" for key, value in lines.items())
     return result
 
 
@@ -159,21 +159,6 @@ def _cluster_lines(config: Config, alias: str, result: Converted) -> Iterator[tu
     for key, entry in without_copies(config).items():
         if key not in _BY_SOURCE and _is_known(Where.CLUSTER, key):
             yield key, _written(key, entry, alias, result)
-
-
-def escaped(value: str) -> str:
-    """A value as Java reads it back: no more escapes than it needs, ASCII only."""
-    text = (
-        value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
-    )
-    text = "\\" + text if text.startswith(" ") else text
-    if text.isascii() and text.isprintable():
-        return text
-    units = ((c, c.encode("utf-16-be").hex()) for c in text)
-    return "".join(
-        c if " " <= c <= "~" else "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
-        for c, code in units
-    )
 
 
 def _is_known(where: Where, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Java `.properties` text to raw keys, each with its place. No defaults and no meaning of keys here."""
+"""Java `.properties` text to raw keys, each with its place, and lines back. No defaults and no meaning of keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from javaproperties import InvalidUEscapeError, unescape
+from javaproperties import InvalidUEscapeError, escape, unescape
 
 from heliograph.config.findings import Config, Entry, Place, Report
 from heliograph.config.keycheck import is_secret_name
@@ -116,3 +116,23 @@ def _warn_of_dropped_backslash(source: str, entry: Entry, report: Report) -> Non
             entry,
             remedy=f'write "\\\\{character}" to keep it, or leave it out',
         )
+
+
+def property_line(key: str, value: str) -> str:
+    """A key and its value as a line of a property file."""
+    return f"{escape(key)} = {_escaped(value)}"
+
+
+def _escaped(value: str) -> str:
+    """A value as Java reads it back: no more escapes than it needs, ASCII only."""
+    text = (
+        value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
+    )
+    text = "\\" + text if text.startswith(" ") else text
+    if text.isascii() and text.isprintable():
+        return text
+    units = ((c, c.encode("utf-16-be").hex()) for c in text)
+    return "".join(
+        c if " " <= c <= "~" else "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
+        for c, code in units
+    )

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-import javaproperties
 import yaml
 
 from heliograph.config.findings import Config, Entry
 from heliograph.config.keycheck import is_secret_name
 from heliograph.config.parts import Connector, FlowParts, Parts, source_consumer, target_producer, without_copies
+from heliograph.config.properties import property_line
 from heliograph.config.secrets import MASK, Reference, fingerprint, shown_reference
 from heliograph.config.table import KEYS, Key, Scope, owner_of
 
@@ -106,7 +106,7 @@ def render_effective(rows: Iterable[Effective], output: ShowFormat) -> str:
         lines = []
         for row in rows:
             key = f"{row.owner}.{row.key}" if row.owner else row.key
-            lines += [f"# {row.origin}", javaproperties.join_key_value(key, row.value, separator=" = ")]
+            lines += [f"# {row.origin}", property_line(key, row.value)]
         return "\n".join(lines)
     tree: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:

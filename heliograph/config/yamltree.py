@@ -185,6 +185,7 @@ def _apply_merges(mapping: Mapping, merged_ones: list[Node]) -> None:
 def _scalar(event: yaml.ScalarEvent, place: Place) -> Scalar:
     text, plain = event.value, not event.style  # the C parser says "" where the Python one says None
     if plain and event.tag is None:
+        # The library's stubs leave this one method without types.
         tag: str = _resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         if tag.endswith(":null"):
             return Scalar(None, place)

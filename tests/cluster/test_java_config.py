@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from py4j.java_gateway import get_field  # type: ignore[import-untyped]
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.java_gateway import get_field
+from py4j.protocol import Py4JJavaError
 
 from heliograph.config.findings import Config, Report
 from heliograph.config.layering import connector_config, make_layers, pair_starts, worker_config

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 
 from heliograph.config.table import KEYS
 from heliograph.config.values import split_list

@@ -9,13 +9,7 @@ import pytest
 from heliograph.config import Flow, Settings, parse_settings
 from heliograph.config.changes import LIVE, compare
 from heliograph.config.parts import State
-
-BASE = """\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
-"""
+from tests.unit.samples import BASE
 
 
 def load(more: str = "") -> Settings:

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from heliograph.config import Loaded, Settings, inspect_content, inspect_file
-from heliograph.config.convert import Converted, convert, escaped, to_properties, to_resources, write_secret_files
+from heliograph.config.convert import Converted, convert, to_properties, to_resources, write_secret_files
 from heliograph.config.findings import Report
-from heliograph.config.properties import parse_properties
+from heliograph.config.properties import parse_properties, property_line
 from heliograph.config.secrets import Resolver
 from heliograph.errors import ConfigError
 
@@ -366,27 +366,24 @@ def assert_same(one: Settings | None, other: Settings | None) -> None:
     assert list(one.heartbeat_pairs()) == list(other.heartbeat_pairs())
 
 
-def round_trip_of_properties(text: str) -> None:
-    with mounted() as folder:
-        first = load_or_reject(text, "f.properties", folder)
-    converted = to_resources(first.parts)
-    with mounted(converted) as folder:
-        second = load(converted.text, "f.yaml", folder)
-        assert_same(first.settings, second.settings)
-        back = to_properties(second.parts)
-        assert back.secrets == {}
-        assert_same(first.settings, load(back.text, "f.properties", folder).settings)
+FORMS = {
+    "f.properties": ("f.yaml", to_resources, to_properties),
+    "f.yaml": ("f.properties", to_properties, to_resources),
+}
 
 
-def round_trip_of_resources(text: str) -> None:
+def round_trip(text: str, file: str) -> None:
+    """To the other form and back: the same settings each time, and secrets are taken out once."""
+    other, there, back = FORMS[file]
     with mounted() as folder:
-        first = load_or_reject(text, "f.yaml", folder)
-    converted = to_properties(first.parts)
+        first = load_or_reject(text, file, folder)
+    converted = there(first.parts)
     with mounted(converted) as folder:
-        second = load(converted.text, "f.properties", folder)
+        second = load(converted.text, other, folder)
         assert_same(first.settings, second.settings)
-        again = to_resources(second.parts)
-        assert_same(first.settings, load(again.text, "f.yaml", folder).settings)
+        again = back(second.parts)
+        assert again.secrets == {}
+        assert_same(first.settings, load(again.text, file, folder).settings)
 
 
 def same_or_refused(text: str) -> None:
@@ -411,13 +408,13 @@ def same_or_refused(text: str) -> None:
 @quick
 @given(property_files())
 def test_properties_to_resources_and_back(text: str) -> None:
-    round_trip_of_properties(text)
+    round_trip(text, "f.properties")
 
 
 @quick
 @given(resource_files())
 def test_resources_to_properties_and_back(text: str) -> None:
-    round_trip_of_resources(text)
+    round_trip(text, "f.yaml")
 
 
 @quick
@@ -431,7 +428,7 @@ def test_what_a_property_file_cannot_say_is_refused(text: str) -> None:
 @thorough
 @given(property_files())
 def test_many_properties_to_resources_and_back(text: str) -> None:
-    round_trip_of_properties(text)
+    round_trip(text, "f.properties")
 
 
 @pytest.mark.long
@@ -440,7 +437,7 @@ def test_many_properties_to_resources_and_back(text: str) -> None:
 @given(resource_files(), resource_files(expressible=False))
 def test_many_resources_to_properties_and_back(text: str, loose: str) -> None:
     same_or_refused(loose)
-    round_trip_of_resources(text)
+    round_trip(text, "f.yaml")
 
 
 # -- files that people use
@@ -515,7 +512,7 @@ def test_two_flows_of_one_name_for_kubernetes() -> None:
 @given(st.text(st.characters(codec="utf-8"), max_size=30), st.text(st.characters(codec="utf-8"), max_size=30))
 def test_property_text_reads_back(key: str, value: str) -> None:
     """By our own parser and by another one."""
-    text = f"{javaproperties.escape(key)} = {escaped(value)}\n"
+    text = f"{property_line(key, value)}\n"
     entries = parse_properties(text.encode(), Report("f"))
     assert [(entry.key, entry.value) for entry in entries.values()] == [(key, value)]
     assert javaproperties.loads(text) == {key: value}

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from heliograph.config import Finding, inspect_content
+from tests.unit.samples import BASE
 
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
-BASE = """\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
-"""
 RESOURCE = """\
 apiVersion: kafka.strimzi.io/v1beta2
 kind: KafkaMirrorMaker2

@@ -7,6 +7,7 @@ import json
 import os
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,13 +18,8 @@ from heliograph.config.convert import convert
 from heliograph.config.findings import Report, Severity
 from heliograph.config.secrets import MASK, Resolver, find_placeholders, fingerprint, shown_reference
 from heliograph.errors import ConfigError
+from tests.unit.samples import BASE
 
-BASE = """\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
-"""
 RESOURCE = """\
 apiVersion: kafka.strimzi.io/v1beta2
 kind: KafkaMirrorMaker2
@@ -47,8 +43,8 @@ spec:
 """
 
 
-def resolve(value: str, *, key: str = "A.client.id", report: Report | None = None, **resolver: object) -> Entry:
-    return Resolver(**resolver).resolve(Entry(key, value), report or Report("f"))  # type: ignore[arg-type]
+def resolve(value: str, *, key: str = "A.client.id", report: Report | None = None, **resolver: Any) -> Entry:
+    return Resolver(**resolver).resolve(Entry(key, value), report or Report("f"))
 
 
 def missing(value: str, *, offline: bool = False, folder: Path | None = None) -> str:

@@ -13,13 +13,7 @@ from heliograph.config.table import KEYS, Effect, Key, Scope, Where, find_key
 from heliograph.config.values import BadValue, parse_address, parse_value, split_list
 from heliograph.errors import ConfigError
 from heliograph.naming import DefaultPolicy, IdentityPolicy
-
-BASE = """\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
-"""
+from tests.unit.samples import BASE
 
 
 def load(more: str = "", *, base: str = BASE, only: tuple[str, ...] = ()) -> Settings:
