@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.mirror import fetcher
+from heliograph.mirror import lane as lane_module
+
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
@@ -21,3 +24,13 @@ def secrets(tmp_path: Path) -> Path:
         (tmp_path / "mine").mkdir(exist_ok=True)
         (tmp_path / "mine" / name).write_text(f"{value}\n")
     return tmp_path
+
+
+@pytest.fixture
+def own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has connections of its own, and waits for moments only."""
+    monkeypatch.setattr(lane_module, "_worker", lane_module._Worker())
+    monkeypatch.setattr(lane_module, "MIN_PAUSE_S", 0.005)
+    monkeypatch.setattr(lane_module, "DRAIN_S", 0.2)
+    monkeypatch.setattr(lane_module, "PARENT_CHECK_S", 0.05)
+    monkeypatch.setattr(fetcher, "_MIN_PAUSE_S", 0.005)

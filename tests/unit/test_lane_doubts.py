@@ -1,0 +1,231 @@
+"""Whatever goes wrong on the target, nothing is lost and nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, Cut, FakeCluster
+from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
+
+pytestmark = pytest.mark.usefixtures("own_worker")
+
+
+# -- doubt: settled from the target's log, nothing lost, nothing twice -----------------------
+
+
+@pytest.mark.parametrize("code", [7, 19, 45, 47, 59])
+def test_a_batch_refused_in_the_middle_of_the_pipeline(code: int) -> None:
+    sent, answers = 0, []
+
+    async def refuse_third(call: Call) -> Any:
+        nonlocal sent
+        if is_data(call):
+            sent += 1
+            if sent == 3:
+                call.cluster.refuse(PRODUCE, "a.t", 0, code)
+            await asyncio.sleep(0.005)
+        response = await call.proceed()
+        if is_data(call):
+            answers.append(response.responses[0].partition_responses[0].error_code)
+        return response
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, refuse_third)
+            for number in range(20):
+                world.source.append("t", 0, recent(number, size=HEAVY))
+            async with world.lane() as lane:
+                await lane.until_copied(20)
+            assert answers[:4] == [0, 0, code, 45], "what followed in the pipeline was refused too"
+            assert world.copied() == numbers(20)
+            assert lane.rows[0].records == 20
+            assert lane.rows[0].entry.n == 20
+
+    run(test())
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["after the append", "before the append"])
+@pytest.mark.parametrize("which", [1, 4])
+def test_a_lost_answer(after: bool, which: int) -> None:
+    sent = 0
+
+    async def cut(call: Call) -> Any:
+        nonlocal sent
+        if is_data(call):
+            sent += 1
+            await asyncio.sleep(0.002)
+            if sent == which:
+                if after:
+                    await call.proceed()
+                raise Cut
+        return await call.proceed()
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, cut)
+            for number in range(10):
+                world.source.append("t", 0, recent(number, size=HEAVY))
+            async with world.lane() as lane:
+                await lane.until_copied(10)
+            assert world.copied() == numbers(10)
+            assert lane.rows[0].records == 10
+
+    run(test())
+
+
+def test_a_broker_that_forgot_us_and_lost_answers() -> None:
+    """Old records: the target accepts any sequence, so that only settling keeps a second copy out."""
+    sent = 0
+
+    async def cut(call: Call) -> Any:
+        nonlocal sent
+        if not is_data(call):
+            return await call.proceed()
+        call.cluster.partition("a.t", 0).forget()
+        sent += 1
+        response = await call.proceed()
+        if sent % 3 == 0:
+            raise Cut
+        return response
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, cut)
+            for number in range(12):
+                record = recent(number, size=HEAVY)[0]._replace(timestamp=1_000)
+                world.source.append("t", 0, [record])
+            async with world.lane() as lane:
+                await lane.until_copied(12)
+            assert world.copied() == numbers(12)
+
+    run(test())
+
+
+def test_an_entry_that_is_behind_is_settled_from_the_targets_tail() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 6))
+            async with world.lane() as lane:
+                await lane.until_copied(6)
+            world.source.append("t", 0, recent(6, 2))
+            async with world.lane() as lane:  # the driver knows nothing of the first lane
+                await lane.until_copied(8)
+            assert world.copied() == numbers(8)
+            assert lane.rows[0].entry.n == 8
+            assert lane.rows[0].records == 8
+
+    run(test())
+
+
+def test_two_lanes_on_one_partition_do_not_double_records() -> None:
+    async def test() -> None:
+        async with World() as world:
+            async with world.lane() as first, world.lane() as second:
+                for number in range(30):
+                    world.source.append("t", 0, recent(number, size=HEAVY))
+                    await asyncio.sleep(0.001)
+                await first.until_copied(30)
+            assert world.copied() == numbers(30)
+            assert {row.state for lane in (first, second) for row in lane.rows} != {"released"}
+
+    run(test())
+
+
+def test_foreign_records_in_the_target() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.target.append("a.t", 0, recent(1000, 2))
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(5)
+                world.target.append("a.t", 0, recent(2000, 2))
+                world.source.append("t", 0, recent(3, 3))
+                await lane.until_copied(10)
+                await lane.until_entry(6)
+            copied = world.copied()
+            assert [number for number in copied if number < 1000] == numbers(6)
+            assert len(copied) == 10
+            entry = lane.rows[0].entry
+            assert (entry.n, entry.source_offset, entry.target_offset) == (6, 6, 10)
+
+    run(test())
+
+
+def test_a_leader_change_on_the_source() -> None:
+    async def test() -> None:
+        async with World(brokers=2) as world:
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(3)
+                for leader in (2, 1, 2):
+                    world.source.move_leader("t", 0, leader)
+                    at = len(world.copied())
+                    world.source.append("t", 0, recent(at, 2))
+                    await lane.until_copied(at + 2)
+            assert world.copied() == numbers(9)
+            assert (lane.rows[0].state, lane.rows[0].error_code) == ("copying", "")
+
+    run(test())
+
+
+def test_a_leader_change_on_the_target() -> None:
+    async def test() -> None:
+        async with World(brokers=2) as world:
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(3)
+                for leader in (2, 1, 2):
+                    world.target.move_leader("a.t", 0, leader)
+                    at = len(world.copied())
+                    world.source.append("t", 0, recent(at, 2))
+                    await lane.until_copied(at + 2)
+            assert world.copied() == numbers(9)
+            assert (lane.rows[0].state, lane.rows[0].error_code) == ("copying", "")
+
+    run(test())
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_broker_that_goes_and_comes_back(side: str) -> None:
+    async def test() -> None:
+        async with World() as world:
+            cluster: FakeCluster = getattr(world, side)
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(3)
+                await cluster.brokers[1].stop()
+                world.source.append("t", 0, recent(3, 3))
+                await asyncio.sleep(0.05)
+                await cluster.brokers[1].start()
+                await lane.until_copied(6)
+            assert world.copied() == numbers(6)
+
+    run(test())
+
+
+@pytest.mark.parametrize("api_key", [PRODUCE, FETCH, LIST_OFFSETS, METADATA])
+def test_connections_cut_again_and_again(api_key: int) -> None:
+    seen = 0
+
+    async def cut(call: Call) -> Any:
+        nonlocal seen
+        seen += 1
+        response = await call.proceed()
+        if seen % 3 == 2:
+            raise Cut
+        return response
+
+    async def test() -> None:
+        async with World(partitions=2) as world:
+            for cluster in (world.source, world.target):
+                cluster.control(api_key, cut)
+            async with world.lane() as lane:
+                for number in range(10):
+                    world.source.append("t", number % 2, recent(number // 2, size=HEAVY))
+                await lane.until_copied(5, 5)
+            assert (world.copied(0), world.copied(1)) == (numbers(5), numbers(5))
+
+    run(test())

@@ -1,0 +1,278 @@
+"""What one partition cannot get over, and brokers that misbehave: named, and the others go on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from heliograph.kafka.batch import encode_batch, parse_header
+from heliograph.mirror import formats
+from heliograph.mirror.lane import CORRUPT_TRIES, Lane
+from heliograph.mirror.model import Entry, LedgerRow
+from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call
+from tests.unit.lanes import GROUP, HEAVY, LEDGER, PRODUCER_ID, World, numbers, recent, run
+
+pytestmark = pytest.mark.usefixtures("own_worker")
+
+
+# -- one partition's trouble -----------------------------------------------------------------
+
+
+def test_one_failing_partition_does_not_stop_the_others() -> None:
+    async def test() -> None:
+        async with World(partitions=3) as world:
+            world.target.refuse(PRODUCE, "a.t", 1, 87, times=1_000)
+            for partition in range(3):
+                world.source.append("t", partition, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_trouble()
+                world.source.append("t", 0, recent(3, 2))
+                world.source.append("t", 2, recent(3, 2))
+                await lane.until_copied(5, 0, 5)
+            assert [row.state for row in lane.rows] == ["copying", "released", "copying"]
+            refused = lane.rows[1]
+            assert (refused.error_code, refused.entry.n) == ("RECORD_REFUSED", 0)
+            assert (refused.details["source_start"], refused.details["source_end"]) == (0, 3)
+            assert (world.copied(0), world.copied(1), world.copied(2)) == (numbers(5), [], numbers(5))
+
+    run(test())
+
+
+def test_what_was_released_keeps_its_cause_when_the_source_goes_away() -> None:
+    async def test() -> None:
+        async with World(partitions=2) as world:
+            world.target.refuse(PRODUCE, "a.t", 1, 87, times=1_000)
+            world.source.append("t", 1, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_trouble()
+                await world.source.brokers[1].stop()
+                await world.source.brokers[1].start()
+                world.source.append("t", 0, recent(0, 3))
+                await lane.until_copied(3, 0)
+            assert (lane.rows[1].state, lane.rows[1].error_code) == ("released", "RECORD_REFUSED")
+
+    run(test())
+
+
+async def released(world: World, *entries: Entry, **terms: Any) -> LedgerRow:
+    """The row of the first partition, which the lane gives back."""
+    async with world.lane(world.assignments(*entries), **terms) as lane:
+        await lane.until_trouble()
+    assert lane.rows[0].state == "released"
+    trouble = next(record for record in world.ledger() if isinstance(record, formats.Trouble) and record.final)
+    assert (trouble.topic, trouble.partition, trouble.code) == ("t", 0, lane.rows[0].error_code)
+    assert trouble.text == lane.rows[0].error_text
+    return lane.rows[0]
+
+
+def test_records_that_expired_uncopied_are_data_lost() -> None:
+    async def test() -> None:
+        async with World() as world:
+            for number in range(0, 10, 2):
+                world.source.append("t", 0, recent(number, 2))
+            world.source.partition("t", 0).expire(6)
+            row = await released(world)
+            assert row.error_code == "DATA_LOST"
+            assert row.details == {"position": 0, "log_start": 6, "log_end": 10}
+            assert "offsets 0 to 5 (6 records)" in row.error_text
+
+    run(test())
+
+
+def test_a_source_that_ends_before_the_position_is_log_truncated() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 4))
+            row = await released(world, world.entry(source_offset=9))
+            assert row.error_code == "LOG_TRUNCATED"
+            assert row.details == {"position": 9, "log_start": 0, "log_end": 4}
+
+    run(test())
+
+
+def test_a_recreated_source_topic() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 4))
+            async with world.lane() as lane:
+                await lane.until_copied(4)
+                new = world.source.create("t")
+                world.source.append("t", 0, recent(0, 9))
+                await lane.until_trouble()
+            row = lane.rows[0]
+            assert (row.state, row.error_code) == ("released", "TOPIC_RECREATED")
+            assert row.details["source_topic_id"] == new.topic_id.hex
+            assert world.copied() == numbers(4)
+
+    run(test())
+
+
+def test_a_target_that_is_shorter_than_the_ledger_says() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.target.append("a.t", 0, recent(0, 3))
+            row = await released(world, world.entry(n=5, source_offset=5, target_offset=5))
+            assert row.error_code == "TARGET_TRUNCATED"
+            assert row.details["target_end"] == 3
+
+    run(test())
+
+
+def test_a_recreated_target_topic() -> None:
+    async def test() -> None:
+        async with World() as world:
+            row = await released(world, world.entry(target_topic_id=UUID(int=5).hex))
+            assert row.error_code == "TARGET_TOPIC_LOST"
+
+    run(test())
+
+
+def test_a_tail_that_the_source_does_not_have_is_unproven() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 3))
+            forged = encode_batch(recent(70, 3), producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=0)
+            world.target.partition("a.t", 0).produce(bytes(forged))
+            row = await released(world)
+            assert (row.error_code, row.details["records"]) == ("POSITION_UNPROVEN", 3)
+
+    run(test())
+
+
+def test_a_batch_that_is_corrupt_once_is_fetched_again() -> None:
+    spoilt = 0
+
+    async def spoil(call: Call) -> Any:
+        nonlocal spoilt
+        response = await call.proceed()
+        answer = response.responses[0].partitions[0]
+        if answer.records and spoilt < CORRUPT_TRIES:
+            spoilt += 1
+            answer.records = answer.records[:-1] + bytes([answer.records[-1] ^ 1])
+        return response
+
+    async def test() -> None:
+        async with World() as world:
+            world.source.control(FETCH, spoil)
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(3)
+            assert spoilt == CORRUPT_TRIES
+            assert world.copied() == numbers(3)
+            assert (lane.rows[0].state, lane.rows[0].error_code) == ("copying", "")
+
+    run(test())
+
+
+def test_a_batch_that_stays_corrupt_is_given_back() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 3, size=HEAVY))
+            world.source.append("t", 0, recent(3, 3, size=HEAVY))
+            world.source.partition("t", 0).batches[1][-1] ^= 1
+            row = await released(world)
+            assert row.error_code == "CORRUPT_BATCH"
+            assert row.details["base_offset"] == 3
+            assert world.copied() == numbers(3)
+            assert (row.entry.n, row.entry.source_offset) == (3, 3)
+
+    run(test())
+
+
+# -- brokers that misbehave: the lane goes on, and says what keeps it ----------------------
+
+
+async def reported(world: World, *, duration_ms: int = 250) -> LedgerRow:
+    """The row of a lane that ran to its deadline."""
+    (row,) = await Lane(0, world.assignments(), world.terms(duration_ms=duration_ms)).run()
+    return row
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_cluster_that_is_away_is_named_in_the_row(side: str) -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 3))
+            await getattr(world, side).brokers[1].stop()
+            row = await reported(world)
+            assert row.error_code == "UNREACHABLE"
+            assert row.entry == world.entry()
+
+    run(test())
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("api_key", [PRODUCE, FETCH, LIST_OFFSETS, METADATA])
+def test_nonsense_from_a_broker_never_ends_a_lane(side: str, api_key: int) -> None:
+    async def garble(call: Call) -> bytes:
+        frame = call.encode(await call.proceed())
+        return frame[:8] + bytes(byte ^ 0xA5 for byte in frame[8:])
+
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 3))
+            world.source.partition("t", 0).expire(1)
+            getattr(world, side).control(api_key, garble)
+            row = await reported(world)
+            assert row.entry.n in (0, 3)
+
+    run(test())
+
+
+def test_a_lost_source_offset_that_cannot_be_diagnosed_yet() -> None:
+    async def forget(call: Call) -> Any:
+        response = await call.proceed()
+        response.topics = []
+        return response
+
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 3))
+            world.source.partition("t", 0).expire(3)
+            world.source.control(LIST_OFFSETS, forget)
+            row = await reported(world)
+            assert row.state == "copying"
+            assert row.error_code == "PROTOCOL"
+
+    run(test())
+
+
+def test_a_target_without_a_common_produce_version_is_named_in_the_row() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.target.versions[PRODUCE] = (0, 7)
+            world.source.append("t", 0, recent(0, 3))
+            row = await reported(world)
+            assert row.error_code == "UNSUPPORTED_VERSION"
+
+    run(test())
+
+
+def test_a_silent_source_is_waited_for_without_a_crash() -> None:
+    async def silent(call: Call) -> bytes:
+        return SILENCE
+
+    async def test() -> None:
+        async with World() as world:
+            world.source.control(FETCH, silent)
+            row = await reported(world)
+            assert row.state == "copying"
+
+    run(test())
+
+
+def test_keys_in_the_ledger_name_the_group() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0))
+            async with world.lane() as lane:
+                await lane.until_copied(1)
+            keys = {record.key for record in world.target.partition(LEDGER, 0).records()}
+            kinds = {tuple(json.loads(key or b"[]")[:2]) for key in keys}
+            assert kinds == {("entry", GROUP), ("order", GROUP)}
+            assert all(parse_header(batch).producer_id == -1 for batch in world.target.partition(LEDGER, 0).batches)
+
+    run(test())
