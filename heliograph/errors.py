@@ -78,6 +78,19 @@ class AuthenticationFailed(ClusterError):
     code = "AUTHENTICATION_FAILED"
 
 
+class TlsFailed(ClusterError):
+    """No agreement on TLS: a certificate, a name, a version, or a port that does not speak it."""
+
+    code = "TLS_FAILED"
+    retriable = True
+
+
+class StoreUnusable(ClusterError):
+    """A trust or key store is missing, damaged, or closed to our password."""
+
+    code = "STORE_UNUSABLE"
+
+
 class NotAuthorized(ClusterError):
     code = "NOT_AUTHORIZED"
 

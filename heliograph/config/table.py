@@ -342,7 +342,27 @@ NEVER_READ: dict[str, str] = {
 _CLIENT_HONOURED: dict[str, dict[str, str]] = {
     "": {
         "bootstrap.servers": "where the cluster is found",
-        "security.protocol": "`run` takes only PLAINTEXT so far",
+        "security.protocol": "how the cluster is reached",
+        "ssl.truststore.location": "a store with the certificates to trust; without one the system's are trusted",
+        "ssl.truststore.password": "its password",
+        "ssl.truststore.type": "JKS, PKCS12 or PEM; seen from the content anyway",
+        "ssl.truststore.certificates": "the certificates themselves, in PEM form",
+        "ssl.keystore.location": "a store with our own certificate and key",
+        "ssl.keystore.password": "its password",
+        "ssl.keystore.type": "JKS, PKCS12 or PEM; seen from the content anyway",
+        "ssl.keystore.certificate.chain": "our certificate itself, in PEM form, with its chain",
+        "ssl.keystore.key": "our key itself, in PEM form",
+        "ssl.key.password": "password of our key",
+        "ssl.protocol": "lowest TLS version: TLSv1.2 or TLSv1.3",
+        "ssl.enabled.protocols": "the TLS versions to use",
+        "ssl.cipher.suites": "the ciphers of TLS 1.2 to use, by Java's names",
+        "ssl.endpoint.identification.algorithm": "`https`; empty: host names are not checked",
+        "sasl.mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+        "sasl.jaas.config": "login module with user and password, or with the client of OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "where a token comes from: `https:` or `file:`",
+        "sasl.oauthbearer.client.credentials.client.id": "client of the token endpoint",
+        "sasl.oauthbearer.client.credentials.client.secret": "its secret",
+        "sasl.oauthbearer.scope": "scope of the token",
     },
     "consumer": {
         "isolation.level": "`read_committed`: leave out aborted transactions",
@@ -448,6 +468,22 @@ _CLIENT_POINTLESS: dict[str, str] = {
         ),
         "it is for brokers, which check tokens",
     ),
+    **dict.fromkeys(
+        (
+            "sasl.kerberos.kinit.cmd", "sasl.kerberos.service.name", "sasl.kerberos.min.time.before.relogin",
+            "sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor",
+        ),
+        "Kerberos is not supported, and `run` says so",
+    ),
+    **dict.fromkeys(
+        (
+            "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.login.retry.backoff.ms",
+            "sasl.login.retry.backoff.max.ms", "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter", "sasl.oauthbearer.header.urlencode",
+        ),
+        "a token is fetched for each login, and has 10 s to come",
+    ),
     "max.request.size": "the target topic's max.message.bytes is the limit",
     "client.dns.lookup": "all addresses of a name are tried",
     "connections.max.idle.ms": "connections are kept",
@@ -470,8 +506,8 @@ def _client_key(role: str, name: str, kind: Kind) -> Key:
         return _key(full, kind, "", scope, R, "interceptors may change records", allowed=("",))
     if (reason := _CLIENT_POINTLESS.get(name)) is not None:
         return _key(full, kind, None, scope, P, reason)
-    assert name in CLIENT_NAMES, name  # every other key of a client has a reason above
-    return _key(full, kind, None, scope, L, "loaded and checked; `run` has no TLS and no SASL yet")
+    assert name.startswith("sasl.oauthbearer.assertion."), name  # every other key of a client has a reason above
+    return _key(full, kind, None, scope, R, "tokens come from a file or for client credentials, not for assertions")
 
 
 CONNECTION_KEYS = {name: _client_key("", name, kind) for name, kind in CONNECTION.items()}

@@ -10,19 +10,31 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from heliograph.errors import BrokerRefused, HeliographError, ProtocolError, Unreachable, UnsupportedVersion
+from heliograph.errors import (
+    AuthenticationFailed,
+    BrokerRefused,
+    HeliographError,
+    ProtocolError,
+    Unreachable,
+    UnsupportedVersion,
+)
 from heliograph.kafka import messages
 from heliograph.kafka.codes import error_name, is_retriable
 from heliograph.kafka.connection import BufferPool, Connection, open_connection
+from heliograph.kafka.sasl import refused_login
+from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress
 
 MAIN = "main"
 _VERSION_PROBE_TIMEOUT_S = 10.0
+RENEW_SHARE = 0.8
+"""Of a session's lifetime; then we log in again."""
 
 
 class PartitionMeta(NamedTuple):
@@ -69,6 +81,7 @@ class Cluster:
         connect_timeout_s: float = 5.0,
         timeout_s: float = 30.0,
         pool: BufferPool | None = None,
+        security: Security = PLAINTEXT,
     ) -> None:
         self.alias = alias
         self.client_id = client_id
@@ -77,10 +90,16 @@ class Cluster:
         self._bootstrap = tuple(bootstrap)
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
+        self._security = security
+        self._tls: tuple[object, ssl.SSLContext] | None = None
+        """A context, and the stamp of the stores it was made from."""
         self._connections: dict[tuple[BrokerAddress, str], Connection] = {}
         self._opening: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
+        self._renewals: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
+        for renewal in self._renewals:
+            renewal.cancel()
         for opening in self._opening.values():
             opening.cancel()
         for connection in self._connections.values():
@@ -171,14 +190,73 @@ class Cluster:
             pool=self.pool,
             connect_timeout_s=self._connect_timeout_s,
             timeout_s=self._timeout_s,
+            tls=self._tls_context() if self._security.uses_tls else None,
         )
         try:
             connection.versions = await self._probe_versions(connection)
+            if self._security.uses_sasl:
+                await self._log_in(connection)
         except BaseException:
             connection.close()
             raise
         self._connections[key] = connection
         return connection
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Made anew when a store has been replaced, so that the next connection has the new certificates."""
+        stamp = self._security.stamp()
+        if self._tls is None or self._tls[0] != stamp:
+            self._tls = stamp, self._security.context(where=self._where())
+        return self._tls[1]
+
+    async def _log_in(self, connection: Connection) -> None:
+        """SASL, once the versions are known; and again before the broker ends the session."""
+        login = self._security.login(where=self._where())
+        assert login is not None
+        where = connection.where
+        hello = await self._ask(connection, messages.SaslHandshakeRequest(mechanism=login.mechanism))
+        if hello.error_code:
+            raise AuthenticationFailed(
+                f"the broker does not take sasl.mechanism {login.mechanism}",
+                where=where,
+                remedy=f"it takes {', '.join(hello.mechanisms) or 'none'}",
+            )
+        exchange = await login.begin(where=where)
+        lifetime_ms = 0
+        while not exchange.is_done():
+            answer = await self._ask(connection, messages.SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes()))
+            if answer.error_code:
+                raise refused_login(login, answer.error_message, where=where)
+            lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+            try:
+                exchange.receive(bytes(answer.auth_bytes))
+            except (ValueError, KeyError) as error:
+                raise refused_login(login, "the broker's answer proves nothing", where=where) from error
+        if not exchange.is_authenticated():
+            raise refused_login(login, "", where=where)
+        if lifetime_ms > 0:
+            loop = asyncio.get_running_loop()
+            loop.call_later(lifetime_ms * RENEW_SHARE / 1000, self._renew_login, connection)
+
+    def _renew_login(self, connection: Connection) -> None:
+        if connection.is_open:
+            renewal = asyncio.ensure_future(self._log_in_again(connection))
+            self._renewals.add(renewal)
+            renewal.add_done_callback(self._renewals.discard)
+
+    async def _log_in_again(self, connection: Connection) -> None:
+        """On the same connection; what is refused now would be refused at the session's end."""
+        connection.hold()
+        try:
+            await self._log_in(connection)
+        except HeliographError as error:
+            connection.close(error)
+        finally:
+            connection.release()
+
+    async def _ask(self, connection: Connection, request: messages.ApiMessage) -> Any:
+        version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
+        return await self._exchange(connection, request, version=version, timeout_s=self._timeout_s, urgent=True)
 
     async def _probe_versions(self, connection: Connection) -> dict[int, tuple[int, int]]:
         request = messages.ApiVersionsRequest(client_software_name="heliograph", client_software_version="1")
@@ -195,13 +273,19 @@ class Cluster:
         return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
     async def _exchange(
-        self, connection: Connection, request: messages.ApiMessage, *, version: int, timeout_s: float | None
+        self,
+        connection: Connection,
+        request: messages.ApiMessage,
+        *,
+        version: int,
+        timeout_s: float | None,
+        urgent: bool = False,
     ) -> Any:
         correlation_id = connection.next_correlation_id()
         data = messages.encode_request(
             request, version=version, correlation_id=correlation_id, client_id=self.client_id
         )
-        body = await connection.send([data], correlation_id, timeout_s=timeout_s)
+        body = await connection.send([data], correlation_id, timeout_s=timeout_s, urgent=urgent)
         try:
             return messages.decode_response(request, body, where=connection.where)
         except ProtocolError as error:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import ssl
 import struct
 import sys
 from collections import deque
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka.types import BrokerAddress
+from heliograph.kafka.wire import PlainWire, Wire, start_tls
 
 Buffer = bytes | bytearray | memoryview
 
@@ -33,7 +35,6 @@ POOLED_FROM_BYTES = 64 * 1024
 POOLED_SIZES = tuple(size * 1024 * 1024 for size in (1, 2, 4, 9))
 WAKE_BYTES = 256 * 1024
 """While a large answer comes in, the kernel wakes us for so many bytes at a time: fewer turns of the loop."""
-IOV_MAX = 1024
 _SIZE = struct.Struct(">i")
 
 
@@ -95,23 +96,25 @@ class _Waiting(NamedTuple):
     deadline: float
 
 
+_Held = tuple[Sequence[Buffer], int, float | None, asyncio.Future[memoryview]]
+
+
 class Connection:
     """A connected broker. Made by `open_connection`."""
 
-    def __init__(
-        self, sock: socket.socket, address: BrokerAddress, *, where: str, pool: BufferPool, timeout_s: float
-    ) -> None:
+    def __init__(self, wire: Wire, address: BrokerAddress, *, where: str, pool: BufferPool, timeout_s: float) -> None:
         self.address = address
         self.where = where
         self.timeout_s = timeout_s
         self.versions: dict[int, tuple[int, int]] = {}
         self.failure: HeliographError | None = None
-        self._sock = sock
-        self._fd = sock.fileno()
+        self._wire = wire
+        self._fd = wire.fileno()
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
         self._waiting: deque[_Waiting] = deque()
+        self._held: list[_Held] | None = None
         self._unsent: deque[memoryview] = deque()
         self._writing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -135,13 +138,39 @@ class Connection:
         return next(self._ids) & 0x7FFFFFFF
 
     def send(
-        self, buffers: Sequence[Buffer], correlation_id: int, *, timeout_s: float | None = None
+        self, buffers: Sequence[Buffer], correlation_id: int, *, timeout_s: float | None = None, urgent: bool = False
     ) -> asyncio.Future[memoryview]:
-        """Send one framed request; the future gives the answer's body from its correlation id on."""
+        """Send one framed request; the future gives the answer's body from its correlation id on.
+
+        While the connection is held only what is urgent leaves; the rest follows when it is released.
+        """
         answer: asyncio.Future[memoryview] = self._loop.create_future()
+        if self._held is not None and not urgent:
+            self._held.append((buffers, correlation_id, timeout_s, answer))
+        else:
+            self._send(buffers, correlation_id, timeout_s, answer)
+        return answer
+
+    def hold(self) -> None:
+        """Let nothing out but what is urgent: between the steps of a login the broker takes no other request."""
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for buffers, correlation_id, timeout_s, answer in held:
+            if not answer.done():
+                self._send(buffers, correlation_id, timeout_s, answer)
+
+    def _send(
+        self,
+        buffers: Sequence[Buffer],
+        correlation_id: int,
+        timeout_s: float | None,
+        answer: asyncio.Future[memoryview],
+    ) -> None:
         if self.failure is not None:
             answer.set_exception(self.failure)
-            return answer
+            return
         deadline = self._loop.time() + (timeout_s or self.timeout_s)
         self._waiting.append(_Waiting(correlation_id, answer, deadline))
         self._unsent.extend(memoryview(buffer) for buffer in buffers if len(buffer))
@@ -149,7 +178,6 @@ class Connection:
             self._flush()
         if self.is_open and (self._timer is None or deadline < self._timer.when()):
             self._set_timer(deadline)
-        return answer
 
     def close(self, failure: HeliographError | None = None) -> None:
         """Close for good; whatever is in flight fails with `failure`."""
@@ -161,20 +189,21 @@ class Connection:
             self._loop.remove_writer(self._fd)
         if self._timer is not None:
             self._timer.cancel()
-        self._sock.close()
+        self._wire.close()
         self._unsent.clear()
         self._target = memoryview(b"")
         waiting, self._waiting = self._waiting, deque()
-        for item in waiting:
-            if not item.answer.done():
-                item.answer.set_exception(self.failure)
-                item.answer.exception()  # an answer nobody waits for any more is no news
+        held, self._held = self._held or [], None
+        for answer in (*(item.answer for item in waiting), *(answer for *_, answer in held)):
+            if not answer.done():
+                answer.set_exception(self.failure)
+                answer.exception()  # an answer nobody waits for any more is no news
 
     def _flush(self) -> None:
         unsent = self._unsent
         try:
             while unsent:
-                sent = self._sock.sendmsg(list(itertools.islice(unsent, IOV_MAX)))
+                sent = self._wire.send(unsent)
                 while unsent and sent >= unsent[0].nbytes:
                     sent -= unsent.popleft().nbytes
                 if sent:
@@ -194,7 +223,7 @@ class Connection:
     def _on_readable(self) -> None:
         try:
             while self.failure is None:
-                received = self._sock.recv_into(self._target[self._filled :])
+                received = self._wire.recv_into(self._target[self._filled :])
                 if received == 0:
                     self.close(self._hung_up())
                     return
@@ -238,7 +267,7 @@ class Connection:
         wake_bytes = WAKE_BYTES if missing >= WAKE_BYTES else missing if self._wake_bytes > 1 and missing > 1 else 1
         if wake_bytes != self._wake_bytes:
             self._wake_bytes = wake_bytes
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
+            self._wire.set_wake_bytes(wake_bytes)
 
     def _on_answer(self, body: memoryview) -> None:
         correlation_id = _SIZE.unpack_from(body)[0]
@@ -288,21 +317,28 @@ class Connection:
 
 
 async def open_connection(
-    address: BrokerAddress, *, where: str, pool: BufferPool, connect_timeout_s: float, timeout_s: float
+    address: BrokerAddress,
+    *,
+    where: str,
+    pool: BufferPool,
+    connect_timeout_s: float,
+    timeout_s: float,
+    tls: ssl.SSLContext | None = None,
 ) -> Connection:
-    """Connect to one broker; raises Unreachable."""
+    """Connect to one broker, in TLS if a context is given; raises Unreachable or TlsFailed."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(connect_timeout_s):
             infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
             sock = await _connect_any(loop, infos)
+            wire: Wire = PlainWire(sock) if tls is None else await start_tls(sock, tls, address.host, where=where)
     except TimeoutError as error:
         raise Unreachable(f"no connection within {connect_timeout_s:g} s", where=where) from error
     except socket.gaierror as error:
         raise Unreachable(f'host name "{address.host}" cannot be resolved', where=where, why=str(error)) from error
     except OSError as error:
         raise Unreachable("no connection", where=where, why=error.strerror or str(error)) from error
-    return Connection(sock, address, where=where, pool=pool, timeout_s=timeout_s)
+    return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s)
 
 
 async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]]) -> socket.socket:

@@ -22,6 +22,7 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from heliograph.errors import ProtocolError, UnsupportedVersion
 
@@ -38,6 +39,8 @@ __all__ = [
     "ListGroupsRequest",
     "ListOffsetsRequest",
     "MetadataRequest",
+    "SaslAuthenticateRequest",
+    "SaslHandshakeRequest",
     "decode_response",
     "encode_request",
     "pick_version",
@@ -57,6 +60,8 @@ _NEWEST: dict[int, int] = {
     InitProducerIdRequest.API_KEY: 4,
     DescribeConfigsRequest.API_KEY: 4,
     CreatePartitionsRequest.API_KEY: 3,
+    SaslHandshakeRequest.API_KEY: 1,
+    SaslAuthenticateRequest.API_KEY: 2,
 }
 
 

@@ -66,6 +66,10 @@ class Cluster:
     def port(self, broker_id: int) -> int:
         return self._node(broker_id).port
 
+    def bootstrap_of(self, listener: str) -> str:
+        """Addresses of one of the listeners beside the plain one."""
+        return ",".join(f"127.0.0.1:{node.extra_ports[listener]}" for node in self.brokers)
+
     def log_file(self, broker_id: int) -> Path:
         return self._node(broker_id).log_file
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.lab.jars import JavaCommand, java_command
@@ -48,6 +48,8 @@ class Node:
     properties: Mapping[str, str]
     jars: Path
     spec: ClusterSpec
+    extra_ports: Mapping[str, int] = field(default_factory=dict)
+    """Of the listeners beside the plain one."""
 
     @property
     def is_broker(self) -> bool:
@@ -90,15 +92,17 @@ def new_cluster_id() -> str:
 
 
 def count_ports(spec: ClusterSpec) -> int:
-    """A listener for each broker; then ZooKeeper's, or a controller listener for each."""
-    return spec.brokers + (1 if spec.has_zookeeper else spec.brokers)
+    """The listeners of each broker; then ZooKeeper's, or a controller listener for each."""
+    return spec.brokers * (1 + len(spec.listeners)) + (1 if spec.has_zookeeper else spec.brokers)
 
 
 def plan_nodes(spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Path, logs: Path) -> tuple[Node, ...]:
     """The nodes of a cluster in the order to start them."""
-    listener_ports, inner_ports = ports[: spec.brokers], ports[spec.brokers :]
+    width = 1 + len(spec.listeners)
+    broker_ports = [ports[at : at + width] for at in range(0, spec.brokers * width, width)]
+    inner_ports = ports[spec.brokers * width :]
 
-    def node(node_id: int, port: int, properties: Mapping[str, str]) -> Node:
+    def node(node_id: int, port: int, properties: Mapping[str, str], extra: Sequence[int] = ()) -> Node:
         name = f"{spec.alias}-{node_id}" if node_id else f"{spec.alias}-zookeeper"
         folder = data / name
         return Node(
@@ -110,19 +114,24 @@ def plan_nodes(spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Pat
             properties={**properties, "dataDir" if node_id == ZOOKEEPER_ID else "log.dirs": str(folder / "log")},
             jars=jars,
             spec=spec,
+            extra_ports=dict(zip(spec.listeners, extra, strict=False)),
         )
 
     brokers = tuple(
-        node(broker_id, port, broker_properties(spec, broker_id, port, inner_ports))
-        for broker_id, port in enumerate(listener_ports, start=1)
+        node(broker_id, port, broker_properties(spec, broker_id, (port, *extra), inner_ports), extra)
+        for broker_id, (port, *extra) in enumerate(broker_ports, start=1)
     )
     if spec.has_zookeeper:
         return (node(ZOOKEEPER_ID, inner_ports[0], _zookeeper_properties(inner_ports[0])), *brokers)
     return brokers
 
 
-def broker_properties(spec: ClusterSpec, broker_id: int, port: int, inner_ports: Sequence[int]) -> dict[str, str]:
+def broker_properties(
+    spec: ClusterSpec, broker_id: int, ports: Sequence[int], inner_ports: Sequence[int]
+) -> dict[str, str]:
+    """Of one broker; `ports` are those of its plain listener and of the others."""
     factor = str(min(3, spec.brokers))
+    port = ports[0]
     properties = {
         **_BROKER_DEFAULTS,
         "offsets.topic.replication.factor": factor,
@@ -132,6 +141,11 @@ def broker_properties(spec: ClusterSpec, broker_id: int, port: int, inner_ports:
     }
     if spec.version.startswith("4."):
         properties |= {**_KAFKA_4_DEFAULTS, "share.coordinator.state.topic.replication.factor": factor}
+    for name, extra in zip(spec.listeners, ports[1:], strict=True):
+        for key in ("listeners", "advertised.listeners"):
+            properties[key] = f"{properties.get(key, properties['listeners'])},{name}://127.0.0.1:{extra}"
+        if "listener.security.protocol.map" in properties:
+            properties["listener.security.protocol.map"] += f",{name}:{name}"
     if spec.racks:
         properties["broker.rack"] = spec.racks[broker_id - 1]
     return {**properties, **spec.config}

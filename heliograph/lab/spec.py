@@ -33,13 +33,17 @@ ORDINARY_JVM = Jvm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """One cluster to start. `config` wins over the lab's broker defaults; `racks` is one per broker, or empty."""
+    """One cluster to start. `config` wins over the lab's broker defaults; `racks` is one per broker, or empty.
+
+    `listeners` are further ones beside the plain one, named by their protocols: SSL, SASL_PLAINTEXT, SASL_SSL.
+    """
 
     alias: str
     brokers: int = 1
     version: str = DEFAULT_VERSION
     config: Mapping[str, str] = field(default_factory=dict)
     racks: tuple[str, ...] = ()
+    listeners: tuple[str, ...] = ()
     jvm: Jvm = TEST_JVM
 
     def __post_init__(self) -> None:

@@ -51,7 +51,7 @@ class SparkEpochs:
     """A Spark session that runs epochs; blocking, to be called from one thread."""
 
     def __init__(self, *, master: str | None, slots: int, conf: Mapping[str, str]) -> None:
-        self.is_local = master is None or master.startswith("local")
+        self.is_local = is_local(master)
         self._folder = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
         self.log_path = self._folder / "spark.log"
         settings = {**DEFAULTS, **(LOCAL_DEFAULTS if self.is_local else {}), "spark.local.dir": str(self._folder)}
@@ -136,6 +136,11 @@ class SparkEpochs:
                     child.kill()
         if not self._log_wanted:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def is_local(master: str | None) -> bool:
+    """Whether lanes run in this process's own Spark."""
+    return master is None or master.startswith("local")
 
 
 def _lane_task(terms: EpochTerms) -> Any:

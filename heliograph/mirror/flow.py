@@ -10,11 +10,13 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.settings import ClusterSettings, Flow
 from heliograph.errors import ConfigError, ForeignWrites, TargetTopicLost, TopicRecreated
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, group_members, list_offsets
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.compression import Codec
+from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
@@ -41,11 +43,18 @@ class FlowDriver:
         self._client_id = f"{user}{flow.name}|{flow.connector_name}"
         self._source_bootstrap = _addresses(source)
         self._target_bootstrap = _addresses(target)
+        self._source_settings, self._target_settings = source, target
         self.source = Cluster(
-            flow.source, self._source_bootstrap, client_id=f"{self._client_id}|replication-source-admin"
+            flow.source,
+            self._source_bootstrap,
+            client_id=f"{self._client_id}|replication-source-admin",
+            security=security_of(source),
         )
         self.target = Cluster(
-            flow.target, self._target_bootstrap, client_id=f"{self._client_id}|replication-target-admin"
+            flow.target,
+            self._target_bootstrap,
+            client_id=f"{self._client_id}|replication-target-admin",
+            security=security_of(target),
         )
         self.targets = TargetTopics(flow, self.target)
         self.entries: dict[PartitionName, Entry] = {}
@@ -336,6 +345,8 @@ class FlowDriver:
             fetch_max_bytes=min(FETCH_MAX_BYTES, int(consumer.get("fetch.max.bytes", FETCH_MAX_BYTES))),
             partition_bytes=min(PARTITION_BYTES, int(consumer.get("max.partition.fetch.bytes", PARTITION_BYTES))),
             compression=None if flow.compression == "none" else int(Codec[flow.compression.upper()]),
+            source_security=security_of(self._source_settings, flow.source_consumer),
+            target_security=security_of(self._target_settings, flow.target_producer),
         )
 
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
@@ -415,6 +426,13 @@ class FlowDriver:
     def close(self) -> None:
         self.source.close()
         self.target.close()
+
+
+def security_of(cluster: ClusterSettings, client: Mapping[str, str] | None = None) -> Security:
+    """How a cluster is reached, with what one kind of client has of its own."""
+    own = {key: value for key, value in (client or {}).items() if key in CLIENT_NAMES}
+    protocol = own.pop("security.protocol", cluster.security_protocol).strip().upper()
+    return Security(protocol, {**cluster.properties, **own})
 
 
 def _addresses(cluster: ClusterSettings) -> tuple[BrokerAddress, ...]:

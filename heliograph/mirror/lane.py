@@ -38,6 +38,7 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.connection import BufferPool
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.log import KeyValue, append_all, fetch_partition, read_batches
+from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
@@ -82,7 +83,7 @@ class _Worker:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
-        self._clusters: dict[tuple[str, tuple[BrokerAddress, ...], str], Cluster] = {}
+        self._clusters: dict[tuple[object, ...], Cluster] = {}
         self._pool = BufferPool()
 
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -93,11 +94,13 @@ class _Worker:
             gc.freeze()  # what was imported stays; collections need not look at it
         return self._loop
 
-    def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str) -> Cluster:
-        key = (alias, bootstrap, client_id)
+    def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security) -> Cluster:
+        key = (alias, bootstrap, client_id, security.key)
         cluster = self._clusters.get(key)
         if cluster is None:
-            cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self._pool)
+            cluster = self._clusters[key] = Cluster(
+                alias, bootstrap, client_id=client_id, pool=self._pool, security=security
+            )
         return cluster
 
 
@@ -181,8 +184,12 @@ class FlowLane:
         self._lane = lane
         self._terms = terms
         task = f"{terms.client_id}-{lane.index}"
-        self._source = _worker.cluster(terms.source, terms.source_bootstrap, f"{task}|replication-consumer")
-        self._target = _worker.cluster(terms.target, terms.target_bootstrap, f"{task}|replication-producer")
+        self._source = _worker.cluster(
+            terms.source, terms.source_bootstrap, f"{task}|replication-consumer", terms.source_security
+        )
+        self._target = _worker.cluster(
+            terms.target, terms.target_bootstrap, f"{task}|replication-producer", terms.target_security
+        )
         self._copies = [
             PartitionCopy(
                 assignment,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 
 SEQUENCE_MODULUS = 1 << 31
@@ -102,6 +103,8 @@ class FlowTerms:
     """Most bytes of one partition in an answer."""
     compression: int | None = None
     """Codec to write with; None keeps what the source has."""
+    source_security: Security = PLAINTEXT
+    target_security: Security = PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

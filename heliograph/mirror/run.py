@@ -20,9 +20,9 @@ from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 from heliograph.java import find_java
 from heliograph.mirror.driver import Driver
-from heliograph.mirror.epoch import SparkEpochs
+from heliograph.mirror.epoch import SparkEpochs, is_local
+from heliograph.mirror.flow import security_of
 
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
 """A second line of defence: from the stop signal on, the process ends within two seconds whatever hangs."""
@@ -42,7 +42,8 @@ def run_mirror(
 
     def load() -> Settings:
         settings = load_settings(path, only_targets=only_targets, secrets=secrets)
-        _refuse_unsupported(settings)
+        spark = {**settings.spark, **(conf or {})}
+        check_security(settings, spark, is_local=is_local(master or spark.get("spark.master")))
         return settings
 
     settings = load()
@@ -58,24 +59,32 @@ def run_mirror(
         epochs.abandon()
 
 
-def _refuse_unsupported(settings: Settings) -> None:
-    """Security comes with a later version; nothing is sent in clear to a cluster that asks for it."""
-    for flow in settings.enabled_flows:
-        for alias in (flow.source, flow.target):
-            protocol = settings.clusters[alias].security_protocol
-            if protocol not in SUPPORTED_PROTOCOLS:
-                raise ConfigError(
-                    f'security.protocol {protocol} of "{alias}" is not supported yet',
-                    where=settings.file,
-                    remedy=f"use a {', '.join(SUPPORTED_PROTOCOLS)} listener",
-                )
-
-
 def leave(code: int) -> NoReturn:
     """End the process now, without waiting for threads that wait for Spark; its JVM ends when we are gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def check_security(settings: Settings, spark: Mapping[str, str], *, is_local: bool) -> None:
+    """What cannot work is refused before anything is contacted; secrets leave this machine encrypted or not at all."""
+    for flow in settings.enabled_flows:
+        for alias, client in ((flow.source, flow.source_consumer), (flow.target, flow.target_producer)):
+            for own in ({}, client):
+                security = security_of(settings.clusters[alias], own)
+                if security.uses_tls:
+                    security.context(where=f'"{alias}"')
+                security.login(where=f'"{alias}"')
+                if not is_local and (security.uses_tls or security.uses_sasl) and not _is_encrypted(spark):
+                    raise ConfigError(
+                        f'the secrets of "{alias}" would travel to Spark\'s executors in clear',
+                        where=settings.file,
+                        remedy="set spark.authenticate and spark.network.crypto.enabled to true",
+                    )
+
+
+def _is_encrypted(spark: Mapping[str, str]) -> bool:
+    return all(spark.get(key) == "true" for key in ("spark.authenticate", "spark.network.crypto.enabled"))
 
 
 @dataclass(frozen=True, slots=True)

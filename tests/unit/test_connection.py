@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from heliograph.errors import ProtocolError, Unreachable
 from heliograph.kafka.connection import (
-    IOV_MAX,
     MAX_RESPONSE_BYTES,
     POOLED_FROM_BYTES,
     Buffer,
@@ -25,6 +24,7 @@ from heliograph.kafka.connection import (
     open_connection,
 )
 from heliograph.kafka.types import BrokerAddress
+from heliograph.kafka.wire import IOV_MAX
 
 IN_TIME_S = 5.0
 

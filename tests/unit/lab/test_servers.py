@@ -27,7 +27,7 @@ def test_zookeeper_starts_before_its_brokers() -> None:
 
 def test_own_config_wins_and_rack_is_per_broker() -> None:
     spec = ClusterSpec(alias="a", brokers=2, config={"num.io.threads": "9"}, racks=("x", "y"))
-    properties = broker_properties(spec, 2, 1000, [2000, 2001])
+    properties = broker_properties(spec, 2, [1000], [2000, 2001])
     assert properties["num.io.threads"] == "9"
     assert properties["broker.rack"] == "y"
     assert properties["offsets.topic.replication.factor"] == "2"

@@ -1,0 +1,170 @@
+"""Bytes to and from one socket, plain or in TLS, without blocking. Knows no frames and no requests.
+
+Both kinds raise BlockingIOError when nothing can be done now. Plain sockets gather what they send; TLS cannot,
+so small buffers are joined there, or each would be a record of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Protocol
+
+from heliograph.errors import TlsFailed, Unreachable
+
+IOV_MAX = 1024
+TLS_RECORD_BYTES = 16 * 1024
+
+_EXPIRED, _NOT_YET = 10, 9
+_HOST_MISMATCH, _ADDRESS_MISMATCH = 62, 64
+_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
+
+
+class Wire(Protocol):
+    """A connected socket."""
+
+    def fileno(self) -> int: ...
+    def send(self, buffers: Sequence[memoryview]) -> int:
+        """Send from the head of the buffers; how many bytes went."""
+        ...
+
+    def recv_into(self, buffer: memoryview) -> int: ...
+    def set_wake_bytes(self, count: int) -> None:
+        """Ask the kernel to wake us only when so many bytes are there."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PlainWire:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.fileno = sock.fileno
+        self.recv_into = sock.recv_into
+        self.close = sock.close
+
+    def send(self, buffers: Sequence[memoryview]) -> int:
+        return self._sock.sendmsg(list(itertools.islice(buffers, IOV_MAX)))
+
+    def set_wake_bytes(self, count: int) -> None:
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+
+class TlsWire:
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self._sock = sock
+        self.fileno = sock.fileno
+        self.close = sock.close
+
+    def send(self, buffers: Sequence[memoryview]) -> int:
+        first = buffers[0]
+        data: memoryview | bytes = first
+        if first.nbytes < TLS_RECORD_BYTES and len(buffers) > 1:
+            data = _joined(buffers)
+        try:
+            return self._sock.send(data)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
+            raise BlockingIOError from error
+
+    def recv_into(self, buffer: memoryview) -> int:
+        try:
+            return self._sock.recv_into(buffer)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            raise BlockingIOError from error
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return 0
+
+    def set_wake_bytes(self, count: int) -> None:
+        """Part of an answer may already be decrypted; waiting for the kernel would be in vain."""
+
+
+def _joined(buffers: Sequence[memoryview]) -> bytes:
+    """The first buffers together, about as much as a TLS record holds."""
+    pieces: list[memoryview] = []
+    size = 0
+    for buffer in buffers:
+        pieces.append(buffer[: TLS_RECORD_BYTES - size])
+        size += pieces[-1].nbytes
+        if size >= TLS_RECORD_BYTES:
+            break
+    return b"".join(pieces)
+
+
+async def start_tls(sock: socket.socket, context: ssl.SSLContext, host: str, *, where: str) -> TlsWire:
+    """Shake hands; the server's name is always sent. Raises TlsFailed for what is wrong with certificates."""
+    wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    loop = asyncio.get_running_loop()
+    while True:
+        ready: asyncio.Future[None] = loop.create_future()
+        try:
+            wrapped.do_handshake()
+            return TlsWire(wrapped)
+        except ssl.SSLWantReadError:
+            loop.add_reader(wrapped, _set, ready)
+        except ssl.SSLWantWriteError:
+            loop.add_writer(wrapped, _set, ready)
+        except (ssl.SSLError, OSError) as error:
+            wrapped.close()
+            raise explain(error, host, where) from error
+        try:
+            await ready
+        except BaseException:
+            loop.remove_reader(wrapped)
+            loop.remove_writer(wrapped)
+            wrapped.close()
+            raise
+        loop.remove_reader(wrapped)
+        loop.remove_writer(wrapped)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def explain(error: OSError, host: str, where: str) -> TlsFailed | Unreachable:
+    """A handshake that failed, named as what it is."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _explain_certificate(error, host, where)
+    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
+        return Unreachable(
+            "the broker hung up during the TLS handshake",
+            where=where,
+            why="the port may not speak TLS, or want a client certificate",
+            remedy="check security.protocol, and ssl.keystore.* if the listener asks for a certificate",
+        )
+    reason = error.reason or str(error)
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"):
+        return TlsFailed(
+            "the port speaks plain text, not TLS", where=where, remedy="check security.protocol and the port"
+        )
+    if "CERTIFICATE_REQUIRED" in reason or "BAD_CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+        return TlsFailed("the broker refuses our certificate", where=where, why=reason, remedy="check ssl.keystore.*")
+    return TlsFailed("the TLS handshake failed", where=where, why=reason, remedy="check ssl.protocol and the ciphers")
+
+
+def _explain_certificate(error: ssl.SSLCertVerificationError, host: str, where: str) -> TlsFailed:
+    code = error.verify_code
+    if code in (_EXPIRED, _NOT_YET):
+        when = "has expired" if code == _EXPIRED else "is not valid yet"
+        return TlsFailed(
+            f"the broker's certificate {when}", where=where, remedy="renew it, or set this machine's clock"
+        )
+    if code in (_HOST_MISMATCH, _ADDRESS_MISMATCH):
+        return TlsFailed(
+            f'the broker\'s certificate is not for "{host}"',
+            where=where,
+            why=error.verify_message,
+            remedy="use a name that is in it, or set ssl.endpoint.identification.algorithm to nothing",
+        )
+    if code in _UNKNOWN_ISSUER:
+        return TlsFailed(
+            "the broker's certificate is not signed by a trusted authority",
+            where=where,
+            why=error.verify_message,
+            remedy="put its CA certificate into ssl.truststore.*",
+        )
+    return TlsFailed("the broker's certificate is refused", where=where, why=error.verify_message)
