@@ -99,7 +99,7 @@ def login(mechanism: str) -> dict[str, str]:
         (("SASL_PLAINTEXT", "PLAIN", ""), ("SASL_SSL", "SCRAM-SHA-256", "PEM")),
     ],
 )
-def test_mirroring_into_and_out_of_a_secured_cluster(
+def test_mirroring_into_and_out_of_a_secured_cluster(  # noqa: PLR0917
     into: tuple[str, str, str],
     out: tuple[str, str, str],
     secured: Cluster,
