@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.findings import Config, Entry, Place, Report
-from heliograph.config.parts import Connector, FlowParts, Parts, State, source_consumer, target_producer
+from heliograph.config.parts import Connector, FlowParts, Parts, State, admin_client, source_consumer, target_producer
 from heliograph.config.settings import (
     Checkpoints,
     ClusterSettings,
@@ -54,6 +54,7 @@ def build_settings(
         flows=tuple(flows),
         spark={key: entry.value for key, entry in top.config.items() if key.startswith("spark.")},
         epoch_ms=top.number("epoch.ms"),
+        executor_secrets=top.text("executor.secrets"),
         heartbeats_everywhere=any(part.heartbeats_everywhere for part in parts),
         resources=tuple(part.resource for part in parts if part.resource is not None),
         findings=report.findings,
@@ -140,7 +141,14 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         )
     _check_aliases_kept(parts, flow.config, report)
     _check_agreement(parts, report)
-    consumer, producer = _texts(source_consumer(flow.config)), _texts(target_producer(parts.worker, flow.config))
+    clients = {
+        "source_admin": admin_client(flow.config, "source"),
+        "source_consumer": source_consumer(flow.config),
+        "target_admin": admin_client(flow.config, "target"),
+        "target_producer": target_producer(parts.worker, flow.config),
+    }
+    texts = {role: _texts(config) for role, config in clients.items()}
+    consumer, producer = texts["source_consumer"], texts["target_producer"]
     exactly_once = store.text("exactly.once.source.support")
     rate = flow.value("max.bytes.per.second")
     return Flow(
@@ -180,8 +188,8 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         exactly_once=exactly_once,
         isolation_level=_isolation(consumer, exactly_once=exactly_once == "enabled"),
         auto_offset_reset=consumer.get("auto.offset.reset", "earliest").strip().lower(),
-        source_consumer=consumer,
-        target_producer=producer,
+        **texts,
+        references={role: _references(config) for role, config in clients.items()},
         compression=producer.get("compression.type", "none").strip().lower(),
         on_data_loss=flow.text("on.data.loss"),
         on_topic_recreated=flow.text("on.topic.recreated"),
@@ -428,7 +436,13 @@ def _build_cluster(
         security_protocol=protocol.value.strip().upper() if protocol else "PLAINTEXT",
         client_id=client_id.value if client_id else "",
         properties={key: entry.value for key, entry in config.items() if key in CLIENT_NAMES and key not in own},
+        references=_references({key: entry for key, entry in config.items() if key not in own}),
     )
+
+
+def _references(config: Config) -> dict[str, str]:
+    """Connection settings with placeholders, as written."""
+    return {key: entry.reference for key, entry in config.items() if entry.reference and key in CLIENT_NAMES}
 
 
 def _check_same_cluster(clusters: Mapping[str, ClusterSettings], parts: Sequence[Parts], report: Report) -> None:

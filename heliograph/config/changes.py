@@ -40,14 +40,21 @@ def compare(running: Settings, wanted: Settings) -> Changes:
             continue
         flows.append(_take_over(flow, new, applied, waiting))
     waiting += [f"{name} is new" for name, flow in by_name.items() if flow.enabled]
-    for alias in running.clusters.keys() | wanted.clusters.keys():
-        if running.clusters.get(alias) != wanted.clusters.get(alias):
+    clusters = dict(running.clusters)
+    for alias in sorted(running.clusters.keys() | wanted.clusters.keys()):
+        before, after = running.clusters.get(alias), wanted.clusters.get(alias)
+        if before == after:
+            continue
+        if before is None or after is None or before.bootstrap_servers != after.bootstrap_servers:
             waiting.append(f'cluster "{alias}"')
+        else:
+            clusters[alias] = after
+            applied.append(f'cluster "{alias}": how it is reached, from the next connection on')
     if running.spark != wanted.spark:
         waiting.append("spark.*")
     if running.epoch_ms != wanted.epoch_ms:
         applied.append(f"epoch.ms: {running.epoch_ms} -> {wanted.epoch_ms}")
-    settings = replace(running, flows=tuple(flows), epoch_ms=wanted.epoch_ms)
+    settings = replace(running, clusters=clusters, flows=tuple(flows), epoch_ms=wanted.epoch_ms, secrets=wanted.secrets)
     return Changes(settings=settings, applied=tuple(applied), need_restart=tuple(sorted(waiting)))
 
 
@@ -55,7 +62,7 @@ def _take_over(flow: Flow, new: Flow, applied: list[str], waiting: list[str]) ->
     changes: dict[str, Any] = {}
     for field in fields(Flow):
         before, after = getattr(flow, field.name), getattr(new, field.name)
-        if before == after or field.name in _DERIVED:
+        if before == after or not field.compare or field.name in _DERIVED:
             continue
         if field.name in LIVE:
             changes[field.name] = after

@@ -103,8 +103,8 @@ def _differences(one: Settings, other: Settings) -> Iterator[str]:
         yield "the clusters"
     if list(one.heartbeat_pairs()) != list(other.heartbeat_pairs()):
         yield "the pairs with heartbeats"
-    if (one.spark, one.epoch_ms) != (other.spark, other.epoch_ms):
-        yield "spark.* or epoch.ms"
+    if (one.spark, one.epoch_ms, one.executor_secrets) != (other.spark, other.epoch_ms, other.executor_secrets):
+        yield "spark.*, epoch.ms or executor.secrets"
 
 
 def _different_fields(one: Flow | ClusterSettings, other: Flow | ClusterSettings | None, name: str) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _different_fields(one: Flow | ClusterSettings, other: Flow | ClusterSettings
         yield name
         return
     for item in fields(one):
-        if getattr(one, item.name) != getattr(other, item.name):
+        if item.compare and getattr(one, item.name) != getattr(other, item.name):
             yield f"{item.name.replace('_', ' ')} of {name}"
 
 

@@ -84,7 +84,8 @@ def inspect_content(
     if parts:
         settings = build_settings(parts, report, only_targets=only_targets)
         lint(parts, settings, report)
-        settings = None if report.has_errors else replace(settings, findings=report.findings)
+        found = replace(settings, findings=report.findings, secrets=resolver.reader())
+        settings = None if report.has_errors else found
     return Loaded(
         file=file,
         is_resource=is_resource(content, file),

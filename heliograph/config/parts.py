@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from heliograph.config.clients import CLIENT_NAMES
+from heliograph.config.clients import ADMIN, CLIENT_NAMES
 from heliograph.config.findings import Config, Entry, Place
 
 ROLES = ("consumer", "producer", "admin")
@@ -107,6 +107,16 @@ def target_producer(worker: Config, connector: Config) -> Config:
     """
     given = under(worker, "producer.") | under(connector, "producer.override.")
     return {key: entry for key, entry in given.items() if worker.get(key) is not entry}
+
+
+def admin_client(connector: Config, side: str) -> Config:
+    """What the admin client on the source or target is given besides those."""
+    given = under(connector, "admin.") | under(connector, f"{side}.admin.")
+    return {
+        key: entry
+        for key, entry in given.items()
+        if key in ADMIN and connector.get(f"{side}.cluster.{key}") is not entry
+    }
 
 
 def default_entries(values: Mapping[str, str]) -> Config:

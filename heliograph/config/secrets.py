@@ -18,7 +18,7 @@ from typing import NamedTuple
 from heliograph.config.findings import Config, Entry, Report, Severity
 from heliograph.config.keycheck import is_secret_name
 from heliograph.config.properties import parse_properties
-from heliograph.errors import ConfigError
+from heliograph.errors import ConfigError, StoreUnusable
 
 MASK = "****"
 _MAX_SHOWN = 250
@@ -90,6 +90,10 @@ class Resolver:
     """Secrets that are at hand, by name and key, and need not be mounted."""
     references: list[Reference] = field(default_factory=list)
     _kinds: dict[str, str] = field(default_factory=dict)
+
+    def reader(self) -> SecretReader:
+        """To look the same placeholders up later on."""
+        return SecretReader(self.folder, dict(self._kinds))
 
     def declare(self, entries: Mapping[str, Entry]) -> None:
         """Learn the providers that a file names: `config.providers.<name>.class`, at the top or of a cluster."""
@@ -204,6 +208,23 @@ _PROVIDERS: dict[str, Callable[[Resolver, str, str], str]] = {
     "dir": Resolver._from_folder,
     **dict.fromkeys(_KUBERNETES, Resolver._from_secret),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReader:
+    """Looks placeholders up again after the configuration was read, here or on an executor."""
+
+    folder: Path | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, key: str, text: str) -> str:
+        """The value that a key has now; raises StoreUnusable if a placeholder of it has none."""
+        report = Report("")
+        resolver = Resolver(folder=self.folder, _kinds=dict(self.kinds))
+        value = resolver.resolve(Entry(key, text), report).value
+        for finding in report.of(Severity.ERROR):
+            raise StoreUnusable(finding.what, remedy=finding.remedy)
+        return value
 
 
 def secret_reference(name: str, key: str) -> str:

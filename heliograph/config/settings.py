@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from heliograph.config.findings import Finding, Severity
 from heliograph.config.parts import Resource, State
+from heliograph.config.secrets import SecretReader
 from heliograph.filters import NameFilter, should_mirror
 from heliograph.naming import ReplicationPolicy
 
@@ -22,6 +23,8 @@ class ClusterSettings:
     client_id: str
     properties: dict[str, str]
     """The other connection settings, `ssl.*` and `sasl.*`. May hold secrets."""
+    references: dict[str, str] = field(default_factory=dict, compare=False)
+    """Those of them that have placeholders, as written."""
 
     def __repr__(self) -> str:
         return f"<cluster {self.alias}>"
@@ -109,8 +112,12 @@ class Flow:
     exactly_once: str
     isolation_level: str
     auto_offset_reset: str
+    source_admin: dict[str, str]
     source_consumer: dict[str, str]
+    target_admin: dict[str, str]
     target_producer: dict[str, str]
+    references: dict[str, dict[str, str]] = field(compare=False)
+    """Of each of these four, the connection settings with placeholders, as written."""
     compression: str
     """Codec asked for on the target; `none` keeps the source's."""
     on_data_loss: str
@@ -173,11 +180,15 @@ class Settings:
     flows: tuple[Flow, ...]
     spark: dict[str, str]
     epoch_ms: int
+    executor_secrets: str
+    """`send` or `mount`: how secrets reach Spark's executors on other machines."""
     heartbeats_everywhere: bool
     """Pairs of clusters without a flow have heartbeats too."""
     resources: tuple[Resource, ...] = field(default=(), compare=False)
     """The documents, if the file has such."""
     findings: tuple[Finding, ...] = field(default=(), compare=False)
+    secrets: SecretReader = field(default=SecretReader(), compare=False)
+    """Looks up what the clusters' references refer to."""
 
     def __repr__(self) -> str:
         return f"<settings of {self.file}: {', '.join(flow.name for flow in self.flows)}>"

@@ -136,6 +136,17 @@ _GLOBAL_KEYS = (
     _key("config.providers.*", T, None, Scope.ANYWHERE, L, "class and parameters of a provider"),
     _key("spark.*", T, None, Scope.GLOBAL, H, "given to Spark", own=True),
     _key("epoch.ms", N, "60000", Scope.GLOBAL, H, "length of an epoch in milliseconds", low=1000, own=True),
+    _key(
+        "executor.secrets",
+        T,
+        "send",
+        Scope.GLOBAL,
+        H,
+        "how secrets reach Spark's executors on other machines: `send` them, which needs an encrypted Spark, or "
+        "`mount`: executors read the files and the environment that the configuration names",
+        choices=("send", "mount"),
+        own=True,
+    ),
     _key("lease.ms", N, "6000", Scope.GLOBAL, L, "how long a silent leader keeps a flow", low=1000, own=True),
 )
 

@@ -90,7 +90,8 @@ class Cluster:
         self._bootstrap = tuple(bootstrap)
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
-        self._security = security
+        self.security = security
+        """May be exchanged; counts from the next connection on."""
         self._tls: tuple[object, ssl.SSLContext] | None = None
         """A context, and the stamp of the stores it was made from."""
         self._connections: dict[tuple[BrokerAddress, str], Connection] = {}
@@ -190,11 +191,11 @@ class Cluster:
             pool=self.pool,
             connect_timeout_s=self._connect_timeout_s,
             timeout_s=self._timeout_s,
-            tls=self._tls_context() if self._security.uses_tls else None,
+            tls=self._tls_context() if self.security.uses_tls else None,
         )
         try:
             connection.versions = await self._probe_versions(connection)
-            if self._security.uses_sasl:
+            if self.security.uses_sasl:
                 await self._log_in(connection)
         except BaseException:
             connection.close()
@@ -204,14 +205,14 @@ class Cluster:
 
     def _tls_context(self) -> ssl.SSLContext:
         """Made anew when a store has been replaced, so that the next connection has the new certificates."""
-        stamp = self._security.stamp()
+        stamp = self.security.stamp()
         if self._tls is None or self._tls[0] != stamp:
-            self._tls = stamp, self._security.context(where=self._where())
+            self._tls = stamp, self.security.context(where=self._where())
         return self._tls[1]
 
     async def _log_in(self, connection: Connection) -> None:
         """SASL, once the versions are known; and again before the broker ends the session."""
-        login = self._security.login(where=self._where())
+        login = self.security.login(where=self._where())
         assert login is not None
         where = connection.where
         hello = await self._ask(connection, messages.SaslHandshakeRequest(mechanism=login.mechanism))

@@ -30,6 +30,7 @@ _NOT_HERE = {
     "AWS_MSK_IAM": "MSK's IAM login is not supported",
 }
 TOKEN_TIMEOUT_S = 10.0
+TOKEN_OPTION = "oauth.access.token"
 _MAX_TOKEN_BYTES = 1024 * 1024
 _MODULES = {
     "PLAIN": ("PlainLoginModule",),
@@ -116,7 +117,7 @@ def _oauth_login(properties: Mapping[str, str], jaas: Jaas | None, where: str) -
         "client_id": ("sasl.oauthbearer.client.credentials.client.id", "clientId", "oauth.client.id"),
         "client_secret": ("sasl.oauthbearer.client.credentials.client.secret", "clientSecret", "oauth.client.secret"),
         "scope": ("sasl.oauthbearer.scope", "scope", "oauth.scope"),
-        "token": ("oauth.access.token",),
+        "token": (TOKEN_OPTION,),
     }
     options: dict[str, str] = {}
     for name, keys in named.items():
@@ -130,6 +131,16 @@ def _oauth_login(properties: Mapping[str, str], jaas: Jaas | None, where: str) -
             remedy="set sasl.oauthbearer.token.endpoint.url to an https: or a file: address",
         )
     return Login(mechanism="OAUTHBEARER", user=options.get("client_id", ""), options=options)
+
+
+def inline_token(properties: Mapping[str, str], *, where: str) -> dict[str, str]:
+    """What to set so that a token in a file here is at hand elsewhere; it has to be sent again before it expires."""
+    if not properties.get("sasl.oauthbearer.token.endpoint.url", "").startswith("file:"):
+        return {}
+    token = fetch_token(read_login(properties, where=where).options, where)
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    jaas = f'{module} required {TOKEN_OPTION}="{token}";'
+    return {"sasl.oauthbearer.token.endpoint.url": "", "sasl.jaas.config": jaas}
 
 
 def fetch_token(options: Mapping[str, str], where: str) -> str:

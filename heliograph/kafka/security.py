@@ -1,7 +1,7 @@
 """How a cluster is reached: protocol, TLS context and login, from Java's client keys.
 
-Made from plain texts, so that it can travel to a Spark task; stores are read when a connection is opened and
-read again when their files have changed.
+Made from plain texts, so that it can travel to a Spark task. Secrets that are only referred to are looked up, and
+stores are read, when a connection is opened: what was replaced meanwhile counts from the next connection on.
 """
 
 from __future__ import annotations
@@ -14,15 +14,29 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from heliograph.errors import ConfigError, StoreUnusable
-from heliograph.kafka.sasl import Login, read_login
+from heliograph.kafka.sasl import Login, inline_token, read_login
 from heliograph.kafka.stores import Identity, load_identity, load_trusted
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 _OLD = ("TLSV1", "TLSV1.1", "SSLV3", "SSLV2", "SSL")
 _FILES = ("ssl.truststore.location", "ssl.keystore.location")
+_STORE_KEYS = (
+    *(f"ssl.truststore.{name}" for name in ("location", "password", "type", "certificates")),
+    *(f"ssl.keystore.{name}" for name in ("location", "password", "type", "certificate.chain", "key")),
+    "ssl.key.password",
+)
+
+
+class SecretReader(Protocol):
+    """Looks up the secrets that a text refers to; goes wherever the settings go."""
+
+    def read(self, key: str, text: str) -> str:
+        """The value of a key, from the text as written; raises StoreUnusable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +45,9 @@ class Security:
 
     protocol: str = "PLAINTEXT"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """To tell settings apart; as secret as they are."""
-        return self.protocol, tuple(sorted(self.properties.items()))
+    references: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further keys, whose values have placeholders to be looked up each time."""
+    reader: SecretReader | None = field(default=None, repr=False)
 
     @property
     def uses_tls(self) -> bool:
@@ -50,19 +62,49 @@ class Security:
         """Java: an empty algorithm switches the check off."""
         return bool(self.properties.get("ssl.endpoint.identification.algorithm", "https").strip())
 
-    def login(self, *, where: str) -> Login | None:
-        return read_login(self.properties, where=where) if self.uses_sasl else None
+    def current(self) -> dict[str, str]:
+        """All keys, with the secrets as they are now."""
+        if self.reader is None:
+            return dict(self.properties)
+        return {**self.properties, **{key: self.reader.read(key, text) for key, text in self.references.items()}}
 
-    def stamp(self) -> tuple[tuple[str, int, int], ...]:
-        """Changes when one of the store files does."""
-        found = []
+    def login(self, *, where: str) -> Login | None:
+        return read_login(self.current(), where=where) if self.uses_sasl else None
+
+    def stamp(self) -> tuple[object, ...]:
+        """Changes when a store file or a password of one does; as secret as they are."""
+        current = self.current()
+        found: list[object] = [current.get(key) for key in _STORE_KEYS]
         for key in _FILES:
-            location = self.properties.get(key, "").strip()
+            location = current.get(key, "").strip()
             if location:
                 with contextlib.suppress(OSError):
                     status = Path(location).stat()
-                    found.append((location, status.st_mtime_ns, status.st_size))
+                    found.append((status.st_mtime_ns, status.st_size, status.st_ino))
         return tuple(found)
+
+    def inlined(self, *, where: str) -> Security:
+        """The same without files and placeholders: for a process on a machine that has neither."""
+        current = self.current()
+        kept = {key: value for key, value in current.items() if key not in _STORE_KEYS}
+        if self.uses_tls:
+            trusted, identity = load_trusted(current, where=where), load_identity(current, where=where)
+            if trusted is not None:
+                kept["ssl.truststore.certificates"] = trusted.decode("ascii")
+            if identity is not None:
+                kept["ssl.keystore.certificate.chain"] = identity.certificates.decode("ascii")
+                kept["ssl.keystore.key"] = identity.key.decode("ascii")
+        if self.uses_sasl:
+            kept |= inline_token(kept, where=where)
+        return Security(self.protocol, kept)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there is more in it than certificates to trust."""
+        own = ("ssl.keystore.location", "ssl.keystore.key")
+        return self.uses_sasl or (
+            self.uses_tls and any(self.properties.get(key) or self.references.get(key) for key in own)
+        )
 
     def context(self, *, where: str) -> ssl.SSLContext:
         """A TLS context; raises StoreUnusable or ConfigError."""
@@ -71,7 +113,8 @@ class Security:
         context.verify_mode = ssl.CERT_REQUIRED
         self._set_versions(context, where)
         self._set_ciphers(context, where)
-        trusted = load_trusted(self.properties, where=where)
+        current = self.current()
+        trusted = load_trusted(current, where=where)
         if trusted is None:
             context.load_default_certs()
         else:
@@ -79,7 +122,7 @@ class Security:
             # A store may hold a broker's own certificate, or an intermediate one, without its root.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
-        identity = load_identity(self.properties, where=where)
+        identity = load_identity(current, where=where)
         if identity is not None:
             with _as_file(identity) as path:
                 try:

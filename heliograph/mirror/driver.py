@@ -44,6 +44,11 @@ class Epochs(Protocol):
     """What runs a plan: Spark, or a stand-in in tests. Blocking."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether lanes run on this machine, with its files and environment."""
+        ...
+
+    @property
     def slots(self) -> int: ...
     def start(self) -> None: ...
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]: ...
@@ -63,10 +68,7 @@ class Driver:
         self._settings = settings
         self._epochs = epochs
         self._report = report
-        self._flows = [
-            FlowDriver(flow, settings.clusters[flow.source], settings.clusters[flow.target])
-            for flow in settings.enabled_flows
-        ]
+        self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         self._ready: list[FlowDriver] = []
         self._owner = uuid4().hex
         self._rates: dict[PartitionKey, float] = {}
@@ -85,14 +87,15 @@ class Driver:
 
     def apply(self, settings: Settings) -> None:
         """Go on with changed settings of the same flows."""
+        clusters_changed = settings.clusters != self._settings.clusters
         self._settings = settings
         by_name = {flow.name: flow for flow in settings.flows}
         for flow in self._flows:
             wanted = by_name[flow.name]
             if wanted.state is not flow.flow.state:
                 self._report(f"{flow.name}: {wanted.state}")
-            if wanted != flow.flow:
-                flow.apply(wanted)
+            if wanted != flow.flow or clusters_changed:
+                flow.apply(wanted, settings)
         self._replan.set()
 
     def stop(self) -> None:

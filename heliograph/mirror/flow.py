@@ -10,8 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from heliograph.config.clients import CLIENT_NAMES
-from heliograph.config.settings import ClusterSettings, Flow
+from heliograph.config.settings import ClusterSettings, Flow, Settings
 from heliograph.errors import ConfigError, ForeignWrites, TargetTopicLost, TopicRecreated
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, group_members, list_offsets
 from heliograph.kafka.cluster import Catalogue, Cluster
@@ -19,6 +18,7 @@ from heliograph.kafka.compression import Codec
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
+from heliograph.mirror.access import Role, for_executors, security_of
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.store import PartitionName
@@ -36,25 +36,26 @@ LEADER_PAUSE_S = 0.5
 class FlowDriver:
     """The driver's side of one flow."""
 
-    def __init__(self, flow: Flow, source: ClusterSettings, target: ClusterSettings) -> None:
+    def __init__(self, flow: Flow, settings: Settings, *, is_local: bool) -> None:
         self.flow = flow
         self.name = flow.name
+        self._settings = settings
+        self._is_local = is_local
         user = "" if flow.client_id == flow.name else f"{flow.client_id}|"
         self._client_id = f"{user}{flow.name}|{flow.connector_name}"
-        self._source_bootstrap = _addresses(source)
-        self._target_bootstrap = _addresses(target)
-        self._source_settings, self._target_settings = source, target
+        self._source_bootstrap = _addresses(settings.clusters[flow.source])
+        self._target_bootstrap = _addresses(settings.clusters[flow.target])
         self.source = Cluster(
             flow.source,
             self._source_bootstrap,
             client_id=f"{self._client_id}|replication-source-admin",
-            security=security_of(source),
+            security=security_of(settings, flow, Role.SOURCE_ADMIN),
         )
         self.target = Cluster(
             flow.target,
             self._target_bootstrap,
             client_id=f"{self._client_id}|replication-target-admin",
-            security=security_of(target),
+            security=security_of(settings, flow, Role.TARGET_ADMIN),
         )
         self.targets = TargetTopics(flow, self.target)
         self.entries: dict[PartitionName, Entry] = {}
@@ -74,9 +75,12 @@ class FlowDriver:
         self.changed = asyncio.Event()
         """Set when the flow has other settings than at the last look."""
 
-    def apply(self, flow: Flow) -> None:
-        """Go on with changed settings; the next look at the topics and the next plan take them up."""
+    def apply(self, flow: Flow, settings: Settings) -> None:
+        """Go on with changed settings; the next connection, look at the topics and plan take them up."""
         self.flow = flow
+        self._settings = settings
+        self.source.security = security_of(settings, flow, Role.SOURCE_ADMIN)
+        self.target.security = security_of(settings, flow, Role.TARGET_ADMIN)
         self.targets.apply(flow)
         self.changed.set()
 
@@ -345,9 +349,14 @@ class FlowDriver:
             fetch_max_bytes=min(FETCH_MAX_BYTES, int(consumer.get("fetch.max.bytes", FETCH_MAX_BYTES))),
             partition_bytes=min(PARTITION_BYTES, int(consumer.get("max.partition.fetch.bytes", PARTITION_BYTES))),
             compression=None if flow.compression == "none" else int(Codec[flow.compression.upper()]),
-            source_security=security_of(self._source_settings, flow.source_consumer),
-            target_security=security_of(self._target_settings, flow.target_producer),
+            source_security=self._lane_security(Role.SOURCE_CONSUMER),
+            target_security=self._lane_security(Role.TARGET_PRODUCER),
         )
+
+    def _lane_security(self, role: Role) -> Security:
+        """With the secrets as they are now; in each epoch's terms anew."""
+        security = security_of(self._settings, self.flow, role)
+        return for_executors(security, self._settings, is_local=self._is_local, where=f'"{role.alias(self.flow)}"')
 
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Take over what the lanes report; answer what they could not decide."""
@@ -426,13 +435,6 @@ class FlowDriver:
     def close(self) -> None:
         self.source.close()
         self.target.close()
-
-
-def security_of(cluster: ClusterSettings, client: Mapping[str, str] | None = None) -> Security:
-    """How a cluster is reached, with what one kind of client has of its own."""
-    own = {key: value for key, value in (client or {}).items() if key in CLIENT_NAMES}
-    protocol = own.pop("security.protocol", cluster.security_protocol).strip().upper()
-    return Security(protocol, {**cluster.properties, **own})
 
 
 def _addresses(cluster: ClusterSettings) -> tuple[BrokerAddress, ...]:

@@ -95,12 +95,11 @@ class _Worker:
         return self._loop
 
     def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security) -> Cluster:
-        key = (alias, bootstrap, client_id, security.key)
+        key = (alias, bootstrap, client_id)
         cluster = self._clusters.get(key)
         if cluster is None:
-            cluster = self._clusters[key] = Cluster(
-                alias, bootstrap, client_id=client_id, pool=self._pool, security=security
-            )
+            cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self._pool)
+        cluster.security = security  # what is open stays; the next connection has the new secrets
         return cluster
 
 

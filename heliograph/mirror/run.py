@@ -19,9 +19,9 @@ from heliograph.config.load import load_settings
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 from heliograph.java import find_java
+from heliograph.mirror.access import check_security
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
-from heliograph.mirror.flow import security_of
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
@@ -64,27 +64,6 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def check_security(settings: Settings, spark: Mapping[str, str], *, is_local: bool) -> None:
-    """What cannot work is refused before anything is contacted; secrets leave this machine encrypted or not at all."""
-    for flow in settings.enabled_flows:
-        for alias, client in ((flow.source, flow.source_consumer), (flow.target, flow.target_producer)):
-            for own in ({}, client):
-                security = security_of(settings.clusters[alias], own)
-                if security.uses_tls:
-                    security.context(where=f'"{alias}"')
-                security.login(where=f'"{alias}"')
-                if not is_local and (security.uses_tls or security.uses_sasl) and not _is_encrypted(spark):
-                    raise ConfigError(
-                        f'the secrets of "{alias}" would travel to Spark\'s executors in clear',
-                        where=settings.file,
-                        remedy="set spark.authenticate and spark.network.crypto.enabled to true",
-                    )
-
-
-def _is_encrypted(spark: Mapping[str, str]) -> bool:
-    return all(spark.get(key) == "true" for key in ("spark.authenticate", "spark.network.crypto.enabled"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ a->b.enabled = true
 def driver(more: str = "", *, partitions: int = 2) -> FlowDriver:
     """A flow that copies topic t."""
     settings = parse_settings(CONFIG + more)
-    driver = FlowDriver(settings.flows[0], settings.clusters["a"], settings.clusters["b"])
+    driver = FlowDriver(settings.flows[0], settings, is_local=True)
     driver.entries = {("t", partition): ENTRY for partition in range(partitions)}
     return driver
 

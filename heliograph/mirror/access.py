@@ -1,0 +1,86 @@
+"""How a flow reaches its two clusters: the security of each role, and in which form it goes to Spark's executors.
+
+Secrets leave this machine encrypted or not at all: with a master elsewhere they are sent only through an encrypted
+Spark, or stay references that each executor looks up by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from heliograph.config.clients import CLIENT_NAMES
+from heliograph.config.keycheck import is_secret_name
+from heliograph.config.settings import Flow, Settings
+from heliograph.errors import ConfigError
+from heliograph.kafka.security import Security
+
+SPARK_ENCRYPTION = ("spark.authenticate", "spark.network.crypto.enabled")
+
+
+class Role(StrEnum):
+    """Kinds of clients of a flow, which may have settings of their own."""
+
+    SOURCE_ADMIN = "source_admin"
+    SOURCE_CONSUMER = "source_consumer"
+    TARGET_ADMIN = "target_admin"
+    TARGET_PRODUCER = "target_producer"
+
+    @property
+    def kind(self) -> str:
+        """As in MM2's keys: admin, consumer or producer."""
+        return self.value.partition("_")[2]
+
+    def alias(self, flow: Flow) -> str:
+        """The cluster that it is a client of."""
+        return flow.source if self.value.startswith("source") else flow.target
+
+
+def security_of(settings: Settings, flow: Flow, role: Role) -> Security:
+    """How a role of the flow reaches its cluster: by the cluster's settings and its own."""
+    cluster = settings.clusters[role.alias(flow)]
+    own = {key: value for key, value in getattr(flow, role).items() if key in CLIENT_NAMES}
+    protocol = own.pop("security.protocol", cluster.security_protocol).strip().upper()
+    written = {**{key: text for key, text in cluster.references.items() if key not in own}, **flow.references[role]}
+    values = {key: value for key, value in {**cluster.properties, **own}.items() if key not in written}
+    return Security(protocol, values, written, settings.secrets)
+
+
+def check_security(settings: Settings, spark: Mapping[str, str], *, is_local: bool) -> None:
+    """Refuse what cannot work, or would send secrets in clear, before anything is contacted."""
+    for flow in settings.enabled_flows:
+        for role in Role:
+            security, alias = security_of(settings, flow, role), role.alias(flow)
+            if security.uses_tls:
+                security.context(where=f'"{alias}"')
+            security.login(where=f'"{alias}"')
+            if not is_local and security.has_secrets:
+                _check_travel(settings, security, alias, spark)
+
+
+def _check_travel(settings: Settings, security: Security, alias: str, spark: Mapping[str, str]) -> None:
+    """Whether the secrets of a cluster reach an executor on another machine safely."""
+    encryption = " and ".join(f"{key}=true" for key in SPARK_ENCRYPTION)
+    if settings.executor_secrets == "send":
+        if not all(spark.get(key) == "true" for key in SPARK_ENCRYPTION):
+            raise ConfigError(
+                f'the secrets of "{alias}" would travel to Spark\'s executors in clear',
+                where=settings.file,
+                remedy=f"set {encryption}, or executor.secrets=mount if the executors have the files themselves",
+            )
+        return
+    literal = sorted(key for key, value in security.properties.items() if is_secret_name(key) and value.strip())
+    if literal:
+        raise ConfigError(
+            f'executor.secrets=mount, and {", ".join(literal)} of "{alias}" stands in the configuration itself',
+            where=settings.file,
+            remedy="refer to a file that the executors have, as in ${file:/path:key}, or set executor.secrets=send "
+            f"with {encryption}",
+        )
+
+
+def for_executors(security: Security, settings: Settings, *, is_local: bool, where: str) -> Security:
+    """In the form that goes to the lanes: here and with mounts as it is, else with all that it refers to."""
+    if is_local or settings.executor_secrets == "mount" or security.protocol == "PLAINTEXT":
+        return security
+    return security.inlined(where=where)
