@@ -20,6 +20,7 @@ from heliograph.errors import (
     AuthenticationFailed,
     BrokerRefused,
     HeliographError,
+    NotAuthorized,
     ProtocolError,
     Unreachable,
     UnsupportedVersion,
@@ -297,8 +298,29 @@ class Cluster:
         return f'"{self.alias}"' if address is None else f'"{self.alias}" broker {address}'
 
 
-def refused(code: int, what: str, *, where: str, message: str | None = None, remedy: str = "") -> BrokerRefused:
-    """The error for a broker's error code."""
+_FORBIDDEN = (29, 30, 31, 53)
+"""Not authorized for a topic, a group, the cluster, a transactional id."""
+_RIGHTS = {
+    "Fetch": "Read",
+    "Produce": "Write",
+    "ListOffsets": "Describe",
+    "CreateTopics": "Create",
+    "CreatePartitions": "Alter",
+    "DescribeGroups": "Describe",
+    "DescribeCluster": "Describe",
+    "InitProducerId": "Write on a topic, or IdempotentWrite on the cluster,",
+}
+
+
+def refused(
+    code: int, what: str, *, where: str, message: str | None = None, remedy: str = ""
+) -> BrokerRefused | NotAuthorized:
+    """The error for a broker's error code; `what` begins with the request's name."""
+    if code in _FORBIDDEN:
+        right = _RIGHTS.get(what.partition(" ")[0], "")
+        return NotAuthorized(
+            f"{what} is not allowed", where=where, remedy=f"grant {right} there" if right else "", error_code=code
+        )
     return BrokerRefused(
         f"{what} refused with {error_name(code)}", where=where, why=message or "", remedy=remedy, error_code=code
     )

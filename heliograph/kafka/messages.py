@@ -11,34 +11,49 @@ import struct
 from typing import Any
 
 from kafka.protocol.admin import (
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+    DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
+    IncrementalAlterConfigsRequest,
     ListGroupsRequest,
 )
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, HeartbeatRequest, ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
-from kafka.protocol.producer import InitProducerIdRequest
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from heliograph.errors import ProtocolError, UnsupportedVersion
 
 __all__ = [
     "API_VERSIONS_VERSION",
+    "AlterUserScramCredentialsRequest",
     "ApiMessage",
     "ApiVersionsRequest",
+    "CreateAclsRequest",
     "CreatePartitionsRequest",
     "CreateTopicsRequest",
+    "DeleteAclsRequest",
+    "DescribeAclsRequest",
+    "DescribeClusterRequest",
     "DescribeConfigsRequest",
     "DescribeGroupsRequest",
+    "FetchRequest",
     "FindCoordinatorRequest",
+    "HeartbeatRequest",
+    "IncrementalAlterConfigsRequest",
     "InitProducerIdRequest",
     "ListGroupsRequest",
     "ListOffsetsRequest",
     "MetadataRequest",
+    "ProduceRequest",
     "SaslAuthenticateRequest",
     "SaslHandshakeRequest",
     "decode_response",
@@ -50,6 +65,9 @@ API_VERSIONS_VERSION = 3
 """Every broker since 2.4 answers it; an older one answers version 0 with error 35, which says enough."""
 
 _NEWEST: dict[int, int] = {
+    # Data is fetched and produced by our own codec; these serve to ask for a right, by a topic's name.
+    ProduceRequest.API_KEY: 12,
+    FetchRequest.API_KEY: 12,
     ListOffsetsRequest.API_KEY: 7,
     MetadataRequest.API_KEY: 12,
     FindCoordinatorRequest.API_KEY: 3,  # from 4 on a request names several groups; one at a time serves us
@@ -58,10 +76,17 @@ _NEWEST: dict[int, int] = {
     ApiVersionsRequest.API_KEY: API_VERSIONS_VERSION,
     CreateTopicsRequest.API_KEY: 7,
     InitProducerIdRequest.API_KEY: 4,
+    DescribeAclsRequest.API_KEY: 3,
+    CreateAclsRequest.API_KEY: 3,
+    DeleteAclsRequest.API_KEY: 3,
     DescribeConfigsRequest.API_KEY: 4,
     CreatePartitionsRequest.API_KEY: 3,
+    HeartbeatRequest.API_KEY: 4,
+    IncrementalAlterConfigsRequest.API_KEY: 1,
+    DescribeClusterRequest.API_KEY: 0,
     SaslHandshakeRequest.API_KEY: 1,
     SaslAuthenticateRequest.API_KEY: 2,
+    AlterUserScramCredentialsRequest.API_KEY: 0,
 }
 
 

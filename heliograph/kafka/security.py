@@ -71,6 +71,14 @@ class Security:
     def login(self, *, where: str) -> Login | None:
         return read_login(self.current(), where=where) if self.uses_sasl else None
 
+    def user(self, *, where: str) -> str:
+        """Who we are to the brokers, as their access rules have it, unless they map names."""
+        login = self.login(where=where)
+        if login is not None:
+            return f"User:{login.user or '<user>'}"
+        identity = load_identity(self.current(), where=where) if self.uses_tls else None
+        return f"User:{identity.subject}" if identity is not None else "User:ANONYMOUS"
+
     def stamp(self) -> tuple[object, ...]:
         """Changes when a store file or a password of one does; as secret as they are."""
         current = self.current()

@@ -43,6 +43,11 @@ class Identity:
     key: bytes = field(repr=False)
     """PEM, not encrypted: never to be written to a file that others can read."""
 
+    @property
+    def subject(self) -> str:
+        """The name in the client's own certificate, as brokers write it."""
+        return x509.load_pem_x509_certificate(self.certificates).subject.rfc4514_string()
+
 
 def load_trusted(properties: Mapping[str, str], *, where: str) -> bytes | None:
     """The certificates to trust, as PEM; None means those of the system."""

@@ -100,6 +100,8 @@ class PartitionCopy:
         self.records = 0
         self.bytes = 0
         self.dirty = False
+        self.flushed = self.entry.source_offset
+        """The position that is written down on the target."""
         self.failures = 0
         self.ready_at = 0.0
         self._producer_id = producer_id

@@ -36,6 +36,8 @@ MIN_EPOCH_S = 1.0
 PROGRESS_S = 5.0
 INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
+RIGHTS_S = 20.0
+"""How often our rights on the clusters are looked at."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""
 
@@ -148,9 +150,12 @@ class Driver:
         topics = len({topic for topic, _ in flow.entries})
         self._report(f"{flow.name}: {_counted(topics, 'topic')}, {_counted(len(flow.entries), 'partition')}")
         self._replan.set()
-        self._spawn(self._discover_loop(flow))
-        self._spawn(self._listen(flow))
-        self._spawn(self._progress_loop(flow))
+        if not flow.is_followed:
+            flow.is_followed = True
+            self._spawn(self._discover_loop(flow))
+            self._spawn(self._listen(flow))
+            self._spawn(self._progress_loop(flow))
+            self._spawn(self._rights_loop(flow))
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
@@ -171,8 +176,11 @@ class Driver:
     async def _run_epochs(self) -> None:
         pause = 0.0
         while not self._stopping.is_set():
-            flows = list(self._ready)
             self._replan.clear()
+            for flow in [flow for flow in self._ready if flow.wants_reopening]:
+                self._ready.remove(flow)
+                self._spawn(self._bring_up(flow))
+            flows = list(self._ready)
             plan = self._plan(flows)
             if not plan.lanes:
                 if not await self._wait_for_replan():
@@ -269,13 +277,25 @@ class Driver:
             except HeliographError as error:
                 log.warning("%s: topics not refreshed: %s", flow.name, error)
 
+    async def _rights_loop(self, flow: FlowDriver) -> None:
+        """Name rights that are missing; take up what was waiting for one when it is back."""
+        while True:
+            await asyncio.sleep(RIGHTS_S)
+            try:
+                if flow.flow.is_running and await flow.look_at_rights():
+                    flow.changed.set()
+                    if flow.wants_reopening:
+                        self._replan.set()
+            except HeliographError as error:
+                log.debug("%s: rights not looked at: %s", flow.name, error)
+
     async def _listen(self, flow: FlowDriver) -> None:
         """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
         silent: HeliographError | None = None
         while True:
             try:
                 answer = await fetch_partition(
-                    flow.target, flow.flow.ledger_topic, 0, flow.ledger_end, channel="listen", max_wait_ms=5_000
+                    flow.target, flow.ledger_topic, 0, flow.ledger_end, channel="listen", max_wait_ms=5_000
                 )
             except HeliographError as error:
                 if silent is None:

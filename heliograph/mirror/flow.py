@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import ClusterSettings, Flow, Settings
-from heliograph.errors import ConfigError, ForeignWrites, TargetTopicLost, TopicRecreated
+from heliograph.errors import (
+    ConfigError,
+    ForeignWrites,
+    NotAuthorized,
+    TargetTopicLost,
+    TopicRecreated,
+    UnsupportedVersion,
+)
+from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, group_members, list_offsets
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.compression import Codec
@@ -19,6 +28,7 @@ from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.access import Role, for_executors, security_of
+from heliograph.mirror.grants import Grant, Grants
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.store import PartitionName
@@ -61,11 +71,19 @@ class FlowDriver:
         self.entries: dict[PartitionName, Entry] = {}
         self.stopped: dict[PartitionName, str] = {}
         """Partitions that are not copied any more, and why."""
+        self.is_followed = False
+        """The driver's loops beside the epochs run for it."""
         self.halted = False
         """A loss was to stop the whole flow."""
         self.is_complete = True
         """Every partition has its entry; else some had no leader when last looked at."""
+        self.ledger_topic = ""
+        """Where the ledger is kept: in its own topic, or beside the positions where that is not allowed."""
         self.ledger_end = 0
+        self.lacks: dict[str, Grant] = {}
+        """Rights that are missing, by how they are named."""
+        self._condition_due = True
+        self._grants = Grants(flow, settings, source=self.source, target=self.target)
         self.outcomes: dict[str, int] = {}
         self._waiting: dict[str, set[PartitionName]] = {}
         self._producer_id = -1
@@ -81,6 +99,8 @@ class FlowDriver:
         self._settings = settings
         self.source.security = security_of(settings, flow, Role.SOURCE_ADMIN)
         self.target.security = security_of(settings, flow, Role.TARGET_ADMIN)
+        self._grants.close()
+        self._grants = Grants(flow, settings, source=self.source, target=self.target)
         self.targets.apply(flow)
         self.changed.set()
 
@@ -97,13 +117,16 @@ class FlowDriver:
                 remedy="check the two bootstrap.servers",
             )
         await self._refuse_beside_mm2()
+        await self.look_at_rights()
+        self.ledger_topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
         internal = self._internal_topics()
         wanted = self._wanted_topics(source)
         self._check_factors(target, internal, wanted)
-        await store.ensure_topics(self.target, internal)
+        kept = [topic for topic in internal if topic.name != flow.ledger_topic or topic.name == self.ledger_topic]
+        await store.ensure_topics(self.target, kept, vital={flow.offset_storage_topic, self.ledger_topic})
         ledger = await store.claim_producer_id(
             self.target,
-            flow.ledger_topic,
+            self.ledger_topic,
             flow.group_id,
             source_cluster_id=source.cluster_id,
             target_cluster_id=target.cluster_id,
@@ -114,6 +137,7 @@ class FlowDriver:
                 "%s: %d records of the ledger could not be read and were passed over", self.name, ledger.unreadable
             )
         self._producer_id = ledger.claim.producer_id
+        self.entries.clear()
         self._known = ledger.entries
         self.ledger_end = ledger.end
         self._positions = await store.read_positions(
@@ -121,8 +145,59 @@ class FlowDriver:
         )
         await self.discover()
 
+    async def look_at_rights(self) -> bool:
+        """Name every right that is missing, once, and that it is back; True if one came back."""
+        topics = [topic for topic in self.source.catalogue.topics if self.flow.mirrors(topic)]
+        try:
+            found = await self._grants.look(topics)
+        except UnsupportedVersion as error:
+            log.warning("%s: rights are not looked at: %s", self.name, error)
+            return False
+        missing = {grant.what: grant for grant in found if grant.is_missing}
+        for what, grant in missing.items():
+            if what not in self.lacks:
+                log.warning("%s: missing right: %s", self.name, grant)
+        back = [what for what in self.lacks if what not in missing]
+        for what in back:
+            log.info("%s: no longer missing: %s", self.name, self.lacks[what].right)
+        changed = bool(back) or missing.keys() != self.lacks.keys()
+        self.lacks = missing
+        if changed or self._condition_due:
+            await self._write_condition()
+        return bool(back)
+
+    async def _write_condition(self) -> None:
+        """For `status`, on the target; where that is not allowed the log alone has it."""
+        self._condition_due = True
+        if not self.ledger_topic:
+            return
+        blocked = any(grant.right.is_vital for grant in self.lacks.values())
+        condition = formats.Condition(lacks=tuple(self.lacks), is_blocked=blocked, time_ms=int(time.time() * 1000))
+        try:
+            await store.write_condition(self.target, self.ledger_topic, self.flow.group_id, condition)
+        except NotAuthorized:
+            return
+        self._condition_due = False
+
+    @property
+    def wants_reopening(self) -> bool:
+        """The ledger stands in the offset-storage topic and need not any more."""
+        return bool(self.ledger_topic) and self.ledger_topic != self.flow.ledger_topic and not self._lacks_ledger()
+
+    def _lacks_ledger(self) -> bool:
+        """Whether we may not read, write or make the ledger's own topic."""
+        is_there = self.flow.ledger_topic in self.target.catalogue.topics
+        needed = (Operation.READ, Operation.WRITE) if is_there else (Operation.READ, Operation.WRITE, Operation.CREATE)
+        return any(
+            grant.right.operation in needed and grant.right.resource.name == self.flow.ledger_topic
+            for grant in self.lacks.values()
+        )
+
     async def _refuse_beside_mm2(self) -> None:
-        members = await group_members(self.target, self.flow.group_id)
+        try:
+            members = await group_members(self.target, self.flow.group_id)
+        except NotAuthorized:
+            return  # named among the missing rights
         if members:
             raise ConfigError(
                 f'the group "{self.flow.group_id}" is alive on "{self.flow.target}": '
@@ -267,7 +342,7 @@ class FlowDriver:
                 source_end=lasts[where],
             )
         await store.write_positions(self.target, self.terms(), opened)
-        await store.write_entries(self.target, self.flow.ledger_topic, self.flow.group_id, opened)
+        await store.write_entries(self.target, self.ledger_topic, self.flow.group_id, opened)
         self.entries.update(opened)
         self._known.update(opened)
         self._positions.update({where: entry.source_offset for where, entry in opened.items()})
@@ -337,7 +412,7 @@ class FlowDriver:
             connector=flow.connector_name,
             client_id=self._client_id,
             producer_id=self._producer_id,
-            ledger_topic=flow.ledger_topic,
+            ledger_topic=self.ledger_topic,
             ledger_end=self.ledger_end,
             offset_topic=flow.offset_storage_topic,
             offset_partitions=len(self.target.catalogue.topics[flow.offset_storage_topic].partitions),
@@ -430,9 +505,10 @@ class FlowDriver:
     async def order_end(self, owner: str, epoch_id: int) -> None:
         """Tell the lanes of this epoch, and of all before it, to end now."""
         order = formats.Order(owner=owner, end_epoch=epoch_id)
-        await store.write_order(self.target, self.flow.ledger_topic, self.flow.group_id, order)
+        await store.write_order(self.target, self.ledger_topic, self.flow.group_id, order)
 
     def close(self) -> None:
+        self._grants.close()
         self.source.close()
         self.target.close()
 

@@ -110,13 +110,23 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """The driver's word to whoever asks: what the flow lacks, and since when this is known."""
+
+    lacks: tuple[str, ...]
+    is_blocked: bool
+    """Nothing, or not all, is copied for lack of it."""
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryRecord:
     topic: str
     partition: int
     entry: Entry
 
 
-LedgerRecord = Claim | Order | Trouble | EntryRecord
+LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord
 
 _ENTRY_FIELDS = {
     "st": "source_topic_id",
@@ -177,6 +187,20 @@ def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
     )
 
 
+def encode_condition(group_id: str, condition: Condition) -> tuple[bytes, bytes]:
+    return (
+        _compact(["condition", group_id]),
+        _compact(
+            {
+                "v": VERSION,
+                "lacks": list(condition.lacks),
+                "blocked": condition.is_blocked,
+                "ms": condition.time_ms,
+            }
+        ),
+    )
+
+
 def is_order(key: bytes | None) -> bool:
     """Whether a ledger record is an order of any group: a lane looks at no others."""
     return key is not None and key.startswith(b'["order",')
@@ -233,6 +257,9 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
             text=str(fields["text"]),
             final=bool(fields["final"]),
         )
+    if kind == "condition":
+        lacks = tuple(str(text) for text in fields["lacks"])
+        return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]))
     if kind == "claim":
         return Claim(
             token=str(rest[0]),

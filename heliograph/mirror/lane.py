@@ -27,6 +27,7 @@ from heliograph.errors import (
     ForeignWrites,
     HeliographError,
     LogTruncated,
+    NotAuthorized,
     PositionUnproven,
     RecordRefused,
     TargetTopicLost,
@@ -51,6 +52,8 @@ from heliograph.mirror.store import store_keys
 DRAIN_S = 0.8
 """How long answers may still come in after the epoch's end."""
 LISTEN_WAIT_MS = 5_000
+LISTEN_PAUSE_S = 1.0
+"""Between tries to read a ledger that we may not read now."""
 PARENT_CHECK_S = 0.5
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
@@ -224,6 +227,8 @@ class FlowLane:
             copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in self._copies
         }
         self._flushing = asyncio.Lock()
+        self._unflushed: tuple[PartitionCopy, str] | None = None
+        """What a failed flush left undone, told in the name of one of its partitions until one succeeds."""
 
     # -- life ----------------------------------------------------------------------------
 
@@ -366,19 +371,23 @@ class FlowLane:
             self._lane.spawn(self._settle_by_tail(copy, end.offset))
 
     async def _settle_by_tail(self, copy: PartitionCopy, target_end: int) -> None:
+        target = _TargetLog(self._target, copy.assignment)
         try:
             settled = await settle(
                 copy.assignment,
                 copy.entry,
                 target_end,
                 producer_id=self._terms.producer_id,
-                target=_TargetLog(self._target, copy.assignment),
+                target=target,
                 source=_SourceLog(self._source, copy.assignment, read_committed=self._terms.read_committed),
             )
         except DataError as error:
             self._release(copy, error)
         except HeliographError as error:
-            self._all_wait([copy], error)
+            if isinstance(error, NotAuthorized) and target.is_forbidden:
+                self._release(copy, _unread(copy, target_end, error))
+            else:
+                self._all_wait([copy], error)
         else:
             copy.records += settled.found
             if settled.foreign:
@@ -423,8 +432,12 @@ class FlowLane:
         """A failed flush is tried again with the next; stored positions are only behind until then."""
         try:
             await self._flush()
-        except HeliographError:
-            return
+        except HeliographError as error:
+            behind = [copy for copy in self._copies if copy.dirty]
+            if behind and self._unflushed is None:
+                self._unflushed = behind[0], _not_flushed(behind, self._terms, error)
+        else:
+            self._unflushed = None
 
     async def _flush(self) -> None:
         async with self._flushing:
@@ -448,7 +461,10 @@ class FlowLane:
             try:
                 # The ledger first: a position ahead of its entry then means that another tool had the flow.
                 await append_all(self._target, {TopicPartition(self._terms.ledger_topic, 0): ledger}, now_ms=now_ms)
+                troubles = []
                 await append_all(self._target, positions, now_ms=now_ms)
+                for copy in dirty:
+                    copy.flushed = copy.entry.source_offset
             except BaseException:
                 for copy in dirty:
                     copy.dirty = True
@@ -462,6 +478,8 @@ class FlowLane:
             text = ""
             if error is not None and copy.state is not State.RELEASED:
                 text = str(error).replace(copy.assignment.name, self._terms.name)  # the same for all partitions
+            elif error is None and self._unflushed is not None and copy is self._unflushed[0]:
+                text = self._unflushed[1]
             if text != copy.told and (error is None or copy.failures > 1 or copy.fetch_node is None):
                 copy.told = text
                 self._tell(copy, error.code if error else "", text, final=False)
@@ -482,7 +500,7 @@ class FlowLane:
             except HeliographError as error:
                 if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
                     offset = 0  # the topic was made anew
-                await asyncio.sleep(MIN_PAUSE_S)
+                await asyncio.sleep(LISTEN_PAUSE_S if isinstance(error, NotAuthorized) else MIN_PAUSE_S)
                 continue
             for key, value, following in formats.iter_ledger(answer.records, offset):
                 offset = following
@@ -501,12 +519,18 @@ class _TargetLog:
     def __init__(self, cluster: Cluster, assignment: Assignment) -> None:
         self._cluster = cluster
         self._assignment = assignment
+        self.is_forbidden = False
+        """We may write to the topic and not read it: what stands there cannot be proved."""
 
     async def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         where = TopicPartition(self._assignment.target_topic, self._assignment.partition)
         log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
-        async for batch in read_batches(self._cluster, *where, max(start, log_start), end):
-            yield batch
+        try:
+            async for batch in read_batches(self._cluster, *where, max(start, log_start), end):
+                yield batch
+        except NotAuthorized:
+            self.is_forbidden = True
+            raise
 
 
 class _SourceLog:
@@ -541,6 +565,29 @@ class _SourceLog:
             if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
                 raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
             raise
+
+
+def _not_flushed(behind: Sequence[PartitionCopy], terms: FlowTerms, error: HeliographError) -> str:
+    """Counts and partitions of a flush that failed."""
+    names = ", ".join(f"{copy.assignment.topic}-{copy.assignment.partition}" for copy in behind[:3])
+    more = f" and {len(behind) - 3} more" if len(behind) > 3 else ""
+    records = sum(copy.entry.source_offset - copy.flushed for copy in behind)
+    return (
+        f"{terms.name}: positions of {len(behind)} partitions ({names}{more}) were not written down, {records} records "
+        f"since the last time: {error}"
+    )
+
+
+def _unread(copy: PartitionCopy, target_end: int, error: NotAuthorized) -> PositionUnproven:
+    beyond = target_end - copy.entry.target_offset
+    return PositionUnproven(
+        f"{beyond} records stand on the target beyond the ledger's entry (source offset {copy.entry.source_offset}) "
+        "and may not be read: as many may repeat",
+        where=copy.assignment.name,
+        why="without Read on the target's topics copying is at-least-once",
+        remedy=error.remedy,
+        records=beyond,
+    )
 
 
 def _forgotten(assignment: Assignment) -> PositionUnproven:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import uuid4
 
-from heliograph.errors import ClusterChanged
+from heliograph.errors import ClusterChanged, NotAuthorized
 from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import KeyValue, append, append_all, read_records
@@ -30,21 +30,29 @@ class Ledger:
     """The ledger of one flow as read from the target."""
 
     claim: formats.Claim | None = None
+    condition: formats.Condition | None = None
     entries: dict[PartitionName, Entry] = field(default_factory=dict)
     end: int = 0
     unreadable: int = 0
 
 
-async def ensure_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
-    """Create the internal topics that are not there yet; raises what the cluster answers."""
+async def ensure_topics(cluster: Cluster, topics: Sequence[NewTopic], *, vital: Collection[str]) -> None:
+    """Create the internal topics that are not there yet; raises what the cluster answers.
+
+    One that is not vital may be forbidden to us: whoever looks at our rights names that.
+    """
     catalogue = await cluster.refresh()
     missing = [topic for topic in topics if topic.name not in catalogue.topics]
     if not missing:
         return
-    for error in (await create_topics(cluster, missing)).values():
-        if error is not None:
+    made = []
+    for name, error in (await create_topics(cluster, missing)).items():
+        if error is None:
+            made.append(name)
+        elif name in vital or not isinstance(error, NotAuthorized):
             raise error
-    await wait_for_topics(cluster, [topic.name for topic in missing])
+    seen = await cluster.refresh(made)
+    await wait_for_topics(cluster, [name for name in made if name in vital or name in seen.topics])
 
 
 async def wait_for_topics(cluster: Cluster, names: Sequence[str]) -> None:
@@ -77,6 +85,8 @@ async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
             ledger.entries[parsed.topic, parsed.partition] = parsed.entry
         elif isinstance(parsed, formats.Claim):
             ledger.claim = ledger.claim or parsed
+        elif isinstance(parsed, formats.Condition):
+            ledger.condition = parsed
         elif parsed is None and record.value is not None and not formats.is_foreign(group_id, record.key):
             ledger.unreadable += 1
     return ledger
@@ -161,6 +171,10 @@ async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[P
         value = formats.encode_position_value(entry.source_offset) if entry.source_offset else None
         records.setdefault(keys.position_partition, []).append((keys.position, value))
     await append_all(cluster, records, now_ms=int(time.time() * 1000))
+
+
+async def write_condition(cluster: Cluster, topic: str, group_id: str, condition: formats.Condition) -> None:
+    await append(cluster, topic, 0, [formats.encode_condition(group_id, condition)], now_ms=condition.time_ms)
 
 
 async def write_order(cluster: Cluster, topic: str, group_id: str, order: formats.Order) -> None:

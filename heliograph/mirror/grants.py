@@ -1,0 +1,114 @@
+"""Which of the rights that a flow needs are there: asked of the clusters, for each of its users. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from heliograph.config.settings import Flow, Settings
+from heliograph.kafka.acls import ResourceType
+from heliograph.kafka.allowed import Question, allowed
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror.access import Role, security_of
+from heliograph.mirror.acltext import add_command
+from heliograph.mirror.rights import Right, flow_rights, least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One right on one cluster, and whether its user has it."""
+
+    cluster: str
+    user: str
+    right: Right
+    lacking: tuple[str, ...] = ()
+    """Names that it is missing for; empty if it is there."""
+    later: bool = False
+    """It is there for all topics of today, not for those that may come."""
+
+    @property
+    def is_missing(self) -> bool:
+        return bool(self.lacking)
+
+    @property
+    def what(self) -> str:
+        return f'{self.user} lacks {self.right} of "{self.cluster}": {self.right.without}'
+
+    @property
+    def remedy(self) -> str:
+        return add_command(self.right, self.user)
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}"
+
+
+class Grants:
+    """Asks for one flow, with the client of each of its users."""
+
+    def __init__(self, flow: Flow, settings: Settings, *, source: Cluster, target: Cluster) -> None:
+        self._flow = flow
+        self._settings = settings
+        self._clients: dict[tuple[str, str], Cluster] = {}
+        self._rights: dict[tuple[str, str], list[Right]] = {}
+        self._own: list[Cluster] = []
+        users = users_of(settings, flow)
+        for role in (Role.SOURCE_ADMIN, Role.TARGET_ADMIN):
+            self._clients[role.alias(flow), users[role]] = source if role is Role.SOURCE_ADMIN else target
+        for role, right in flow_rights(flow, settings):
+            key = role.alias(flow), users[role]
+            self._rights.setdefault(key, []).append(right)
+            if key not in self._clients:
+                self._clients[key] = self._client(role)
+
+    def _client(self, role: Role) -> Cluster:
+        alias = role.alias(self._flow)
+        bootstrap = [BrokerAddress.parse(text) for text in self._settings.clusters[alias].bootstrap_servers]
+        security = security_of(self._settings, self._flow, role)
+        cluster = Cluster(alias, bootstrap, client_id=f"{self._flow.name}|rights|{role.kind}", security=security)
+        self._own.append(cluster)
+        return cluster
+
+    async def look(self, topics: Collection[str]) -> list[Grant]:
+        """Every right with its state; `topics` are the source's that the flow mirrors now."""
+        found = []
+        for (alias, user), rights in self._rights.items():
+            names = topics if alias == self._flow.source else [self._flow.remote_topic(topic) for topic in topics]
+            needed = least(rights)
+            there = await allowed(self._clients[alias, user], _questions(needed, names))
+            found += [_grant(alias, user, right, names, there) for right in needed]
+        return found
+
+    def close(self) -> None:
+        for cluster in self._own:
+            cluster.close()
+
+
+def users_of(settings: Settings, flow: Flow) -> dict[Role, str]:
+    return {role: security_of(settings, flow, role).user(where=f'"{role.alias(flow)}"') for role in Role}
+
+
+def _names(right: Right, topics: Collection[str]) -> list[str]:
+    """The topics of today that a right on many is about."""
+    if right.resource.kind is not ResourceType.TOPIC or right.resource.is_one:
+        return []
+    prefix = "" if right.resource.name == "*" else right.resource.name
+    return [topic for topic in topics if topic.startswith(prefix)]
+
+
+def _questions(rights: Collection[Right], topics: Collection[str]) -> Iterator[Question]:
+    for right in rights:
+        for name in (right.resource.example(), *_names(right, topics)):
+            yield right.resource.kind, name, right.operation
+
+
+def _grant(alias: str, user: str, right: Right, topics: Collection[str], there: dict[Question, bool]) -> Grant:
+    """Topics that exist count for more than a made-up name, which stands for those to come."""
+    kind, operation = right.resource.kind, right.operation
+    names = _names(right, topics)
+    lacking = tuple(name for name in names if not there[kind, name, operation])
+    example = right.resource.example()
+    is_allowed = there[kind, example, operation]
+    if not names and not is_allowed:
+        lacking = (right.resource.name,)
+    return Grant(cluster=alias, user=user, right=right, lacking=lacking, later=bool(names) and not is_allowed)

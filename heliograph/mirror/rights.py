@@ -1,0 +1,247 @@
+"""The rights that a configuration needs on each cluster: the least that serves every feature it asks for. Pure.
+
+Where a pattern of topics or groups is not one name, the right is on the longest beginning that all its names share:
+Kafka's rules know names and prefixes, no patterns. A right that another one of the same user includes is left out, so
+that each one in the list is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from heliograph.config.settings import Flow, Settings
+from heliograph.filters import NameFilter
+from heliograph.kafka.acls import CLUSTER_NAME, WILDCARD, Operation, Pattern, ResourceType
+from heliograph.mirror.access import Role
+
+_IMPLIED_BY = {
+    Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.ALTER, Operation.DELETE},
+    Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
+}
+"""What a broker takes for granted with another right."""
+
+READ, WRITE, CREATE, ALTER = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER
+DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a right is on."""
+
+    kind: ResourceType
+    name: str
+    pattern: Pattern = Pattern.LITERAL
+
+    def covers(self, other: Resource) -> bool:
+        if self.kind is not other.kind:
+            return False
+        if self.pattern is Pattern.PREFIXED:
+            return other.name.startswith(self.name) and other != Resource(other.kind, WILDCARD)
+        return self.name == WILDCARD or self == other
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is one name, not many."""
+        return self.pattern is Pattern.LITERAL and self.name != WILDCARD
+
+    def example(self) -> str:
+        """A name that it covers."""
+        return self.name if self.is_one else f"{self.name.removesuffix(WILDCARD)}heliograph-check"
+
+    def __str__(self) -> str:
+        if self.kind is ResourceType.CLUSTER:
+            return "the cluster"
+        many = f'all {self.kind.lower()}s that begin with "{self.name}"'
+        every = f"all {self.kind.lower()}s"
+        one = f'{self.kind.lower()} "{self.name}"'
+        return many if self.pattern is Pattern.PREFIXED else every if self.name == WILDCARD else one
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One operation on a resource; `without` says what is missing if it is not granted."""
+
+    operation: Operation
+    resource: Resource
+    without: str = field(compare=False, default="")
+    is_vital: bool = field(compare=False, default=True)
+    """Whether nothing is copied without it; else the mirror goes on and lacks something."""
+
+    def includes(self, other: Right) -> bool:
+        implied = self.operation is other.operation or self.operation in _IMPLIED_BY.get(other.operation, ())
+        return implied and self.resource.covers(other.resource)
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource}"
+
+
+def rights_of(settings: Settings, role_user: dict[tuple[str, str], str]) -> dict[tuple[str, str], list[Right]]:
+    """By cluster and user, what the enabled flows need; `role_user` has the user of each flow's roles.
+
+    Its keys are a flow's name and a role.
+    """
+    found: dict[tuple[str, str], list[Right]] = {}
+    for flow in settings.enabled_flows:
+        for role, right in flow_rights(flow, settings):
+            key = role.alias(flow), role_user[flow.name, role]
+            found.setdefault(key, []).append(right)
+    return {key: least(rights) for key, rights in found.items()}
+
+
+def least(rights: Iterable[Right]) -> list[Right]:
+    """Without those that others include; the vital one of two equals stays."""
+    ordered = list(dict.fromkeys(sorted(rights, key=lambda right: not right.is_vital)))
+    kept = [right for right in ordered if not any(other.includes(right) for other in ordered if other != right)]
+    return sorted(kept, key=lambda right: (right.resource.kind, right.resource.name, right.operation))
+
+
+def flow_rights(flow: Flow, settings: Settings) -> Iterator[tuple[Role, Right]]:
+    """All that a flow does, role by role; with repetitions."""
+    yield from _copying(flow)
+    yield from _storage(flow)
+    yield from _topics(flow)
+    yield from _positions(flow)
+    yield from _heartbeats(flow, settings)
+
+
+def _copying(flow: Flow) -> Iterator[tuple[Role, Right]]:
+    for resource in _sources(flow):
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE, resource, "its topics are not seen")
+        yield Role.SOURCE_CONSUMER, Right(READ, resource, "nothing of it is copied")
+    if flow.heartbeats_replicated:
+        beats = flow.policy.heartbeats_topic()
+        remote = _topic(flow.remote_topic(beats))
+        for role, operation, resource in (
+            (Role.SOURCE_ADMIN, DESCRIBE, _topic(beats)),
+            (Role.SOURCE_CONSUMER, READ, _topic(beats)),
+            (Role.TARGET_PRODUCER, WRITE, remote),
+            (Role.TARGET_PRODUCER, READ, remote),
+            (Role.TARGET_ADMIN, CREATE, remote),
+        ):
+            yield role, Right(operation, resource, "heartbeats are not copied", False)
+    for resource in _remotes(flow):
+        yield Role.TARGET_PRODUCER, Right(WRITE, resource, "nothing is copied into it")
+        yield Role.TARGET_PRODUCER, Right(READ, resource, "what was copied cannot be proved: at-least-once", False)
+        yield Role.TARGET_ADMIN, Right(DESCRIBE, resource, "its topics are not seen")
+        yield Role.TARGET_ADMIN, Right(CREATE, resource, "new topics are not made there", False)
+
+
+def _storage(flow: Flow) -> Iterator[tuple[Role, Right]]:
+    """Positions, ledger, and Connect's other two topics, which MM2 looks for when it takes over."""
+    for role in (Role.TARGET_ADMIN, Role.TARGET_PRODUCER):
+        for operation in (READ, WRITE):
+            yield role, Right(operation, _topic(flow.offset_storage_topic), "positions are not kept")
+            without = f'the ledger is kept in "{flow.offset_storage_topic}"'
+            yield role, Right(operation, _topic(flow.ledger_topic), without, False)
+    for name in (flow.offset_storage_topic, flow.config_storage_topic, flow.status_storage_topic, flow.ledger_topic):
+        vital = name == flow.offset_storage_topic
+        yield Role.TARGET_ADMIN, Right(CREATE, _topic(name), "it is not made if it is missing", vital)
+        yield Role.TARGET_ADMIN, Right(DESCRIBE, _topic(name), "it is not seen", vital)
+    without = "a MirrorMaker 2 that still runs is not noticed"
+    yield Role.TARGET_ADMIN, Right(DESCRIBE, Resource(ResourceType.GROUP, flow.group_id), without, False)
+
+
+def _topics(flow: Flow) -> Iterator[tuple[Role, Right]]:
+    """What of topics is copied beside their records."""
+    sync = flow.topic_sync
+    for resource in _sources(flow) if sync.configs_enabled else ():
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE_CONFIGS, resource, "settings of topics are not copied", False)
+    for resource in _remotes(flow):
+        yield Role.TARGET_ADMIN, Right(ALTER, resource, "topics do not grow with their source", False)
+        without = "the limits of its topics are not known before they refuse a batch"
+        yield Role.TARGET_ADMIN, Right(DESCRIBE_CONFIGS, resource, without, False)
+        if sync.configs_enabled:
+            yield Role.TARGET_ADMIN, Right(ALTER_CONFIGS, resource, "settings of topics are not copied", False)
+    if sync.acls_enabled:
+        cluster = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE, cluster, "access rules are not copied", False)
+        yield Role.TARGET_ADMIN, Right(ALTER, cluster, "access rules are not copied", False)
+
+
+def _positions(flow: Flow) -> Iterator[tuple[Role, Right]]:
+    """Of consumers: offset-syncs, checkpoints, groups."""
+    if flow.offset_syncs.enabled:
+        admin = Role.SOURCE_ADMIN if flow.offset_syncs.location == "source" else Role.TARGET_ADMIN
+        for operation in (CREATE, READ, WRITE):
+            yield admin, Right(operation, _topic(flow.offset_syncs_topic), "offset-syncs are not written", False)
+    if flow.checkpoints is None:
+        return
+    for operation in (CREATE, READ, WRITE):
+        yield Role.TARGET_ADMIN, Right(operation, _topic(flow.checkpoints_topic), "checkpoints are not written", False)
+    for resource in _resources(ResourceType.GROUP, flow.checkpoints.groups):
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE, resource, "groups are not carried over", False)
+        if flow.checkpoints.sync_group_offsets:
+            yield Role.TARGET_ADMIN, Right(READ, resource, "groups' offsets are not written", False)
+
+
+def _heartbeats(flow: Flow, settings: Settings) -> Iterator[tuple[Role, Right]]:
+    pairs = set(settings.heartbeat_pairs())
+    sides = (((flow.source, flow.target), Role.TARGET_ADMIN), ((flow.target, flow.source), Role.SOURCE_ADMIN))
+    for pair, role in sides:
+        for operation in (CREATE, WRITE) if pair in pairs else ():
+            yield role, Right(operation, _topic(flow.policy.heartbeats_topic()), "no heartbeats are written", False)
+
+
+# -- patterns
+
+_META = re.compile(r"[\\^$.|?*+()\[\]{}&]")
+_PLAIN_DOT = re.compile(r"(?:\\.)|\.(?![*+?{])")
+_ESCAPED = re.compile(r"\\([^A-Za-z0-9])")
+
+
+def _topic(name: str) -> Resource:
+    return Resource(ResourceType.TOPIC, name)
+
+
+def _sources(flow: Flow) -> list[Resource]:
+    return _resources(ResourceType.TOPIC, flow.topics)
+
+
+def _remotes(flow: Flow) -> list[Resource]:
+    """The source's resources by their names on the target."""
+    found = []
+    for resource in _sources(flow):
+        name = "" if resource.name == WILDCARD else resource.name
+        remote = flow.remote_topic(name)
+        if resource.is_one:
+            found.append(_topic(remote))
+        else:
+            found.append(Resource(ResourceType.TOPIC, remote, Pattern.PREFIXED) if remote else resource)
+    return found
+
+
+def _resources(kind: ResourceType, names: NameFilter) -> list[Resource]:
+    return list(dict.fromkeys(covering(kind, pattern) for pattern in _alternatives(names.include)))
+
+
+def _alternatives(patterns: Sequence[str]) -> Iterator[str]:
+    """A list's patterns, and the parts of each that `|` separates; brackets keep them together."""
+    for pattern in patterns:
+        yield from pattern.split("|") if not re.search(r"[\\(\[]", pattern) else [pattern]
+
+
+def covering(kind: ResourceType, pattern: str) -> Resource:
+    """The name or prefix that covers a Java pattern. A dot that nothing repeats is taken for a dot."""
+    text = pattern.strip()
+    plain = _ESCAPED.sub(lambda match: _MARKS.get(match[1], match[1]), text)
+    plain = _PLAIN_DOT.sub(_MARKS["."], plain)
+    match = _META.search(plain)
+    if match is None:
+        return Resource(kind, _unmarked(plain))
+    stem = plain[: match.start()]
+    if "|" in plain:
+        stem = ""
+    elif match[0] in "?*{":
+        stem = stem[:-1]  # what is repeated may be absent
+    stem = _unmarked(stem)
+    return Resource(kind, stem, Pattern.PREFIXED) if stem else Resource(kind, WILDCARD)
+
+
+_MARKS = {".": "\ue000"}
+"""Stand for characters that are meant as they are, while a pattern is looked at."""
+
+
+def _unmarked(text: str) -> str:
+    return text.replace(_MARKS["."], ".")
