@@ -11,8 +11,12 @@ import struct
 from typing import Any
 
 from kafka.protocol.admin import (
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     ListGroupsRequest,
@@ -28,10 +32,14 @@ from heliograph.errors import ProtocolError, UnsupportedVersion
 
 __all__ = [
     "API_VERSIONS_VERSION",
+    "AlterUserScramCredentialsRequest",
     "ApiMessage",
     "ApiVersionsRequest",
+    "CreateAclsRequest",
     "CreatePartitionsRequest",
     "CreateTopicsRequest",
+    "DeleteAclsRequest",
+    "DescribeAclsRequest",
     "DescribeConfigsRequest",
     "DescribeGroupsRequest",
     "FindCoordinatorRequest",
@@ -58,10 +66,14 @@ _NEWEST: dict[int, int] = {
     ApiVersionsRequest.API_KEY: API_VERSIONS_VERSION,
     CreateTopicsRequest.API_KEY: 7,
     InitProducerIdRequest.API_KEY: 4,
+    DescribeAclsRequest.API_KEY: 3,
+    CreateAclsRequest.API_KEY: 3,
+    DeleteAclsRequest.API_KEY: 3,
     DescribeConfigsRequest.API_KEY: 4,
     CreatePartitionsRequest.API_KEY: 3,
     SaslHandshakeRequest.API_KEY: 1,
     SaslAuthenticateRequest.API_KEY: 2,
+    AlterUserScramCredentialsRequest.API_KEY: 0,
 }
 
 

@@ -1,0 +1,185 @@
+"""Access rules of a cluster: read, made and removed. No mirroring rules.
+
+Words are those of Kafka's own tools. A rule of a kind that is not known here, from a newer broker, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from heliograph.errors import HeliographError, NotAuthorized, ProtocolError
+from heliograph.kafka import messages
+from heliograph.kafka.cluster import Cluster, refused
+
+WILDCARD = "*"
+"""As a literal name: every resource of the type. As a host: every host."""
+CLUSTER_NAME = "kafka-cluster"
+_ANY = 1
+_DENY, _ALLOW = 2, 3
+_CLUSTER_AUTHORIZATION_FAILED = 31
+
+
+class Operation(StrEnum):
+    ALL = "All"
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    ALTER = "Alter"
+    DESCRIBE = "Describe"
+    CLUSTER_ACTION = "ClusterAction"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    ALTER_CONFIGS = "AlterConfigs"
+    IDEMPOTENT_WRITE = "IdempotentWrite"
+    CREATE_TOKENS = "CreateTokens"
+    DESCRIBE_TOKENS = "DescribeTokens"
+    TWO_PHASE_COMMIT = "TwoPhaseCommit"
+
+
+class ResourceType(StrEnum):
+    TOPIC = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+    TRANSACTIONAL_ID = "TransactionalId"
+    DELEGATION_TOKEN = "DelegationToken"
+    USER = "User"
+
+
+class Pattern(StrEnum):
+    LITERAL = "Literal"
+    PREFIXED = "Prefixed"
+
+
+# The wire's numbers follow the order above.
+_OPERATIONS = dict(enumerate(Operation, start=2))
+_RESOURCE_TYPES = dict(enumerate(ResourceType, start=2))
+_PATTERNS = dict(enumerate(Pattern, start=3))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acl:
+    """One rule; `allow` False denies. The cluster's own name is CLUSTER_NAME."""
+
+    principal: str
+    operation: Operation
+    resource_type: ResourceType
+    name: str
+    pattern: Pattern = Pattern.LITERAL
+    host: str = WILDCARD
+    allow: bool = True
+
+    def __str__(self) -> str:
+        verb = "allow" if self.allow else "deny"
+        what = f'{self.operation} on {self.resource_type} "{self.name}" ({self.pattern})'
+        return f"{verb} {self.principal} from {self.host} {what}"
+
+
+async def describe_acls(cluster: Cluster, *, node_id: int | None = None) -> tuple[Acl, ...]:
+    """Every rule as one broker knows it now. Raises NotAuthorized, or BrokerRefused where there is no authorizer."""
+    request = messages.DescribeAclsRequest(
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    response = await cluster.call(request, node_id=node_id)
+    if response.error_code:
+        raise _refusal(cluster, response, "DescribeAcls", "grant Describe on the cluster")
+    found = (
+        _maybe_acl(resource, resource.pattern_type, rule) for resource in response.resources for rule in resource.acls
+    )
+    return tuple(acl for acl in found if acl is not None)
+
+
+async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, HeliographError | None]:
+    """Make rules; what became of each. One that is there already counts as made."""
+    creation = messages.CreateAclsRequest.AclCreation
+    request = messages.CreateAclsRequest(
+        creations=[
+            creation(
+                resource_type=_number(_RESOURCE_TYPES, acl.resource_type),
+                resource_name=acl.name,
+                resource_pattern_type=_number(_PATTERNS, acl.pattern),
+                principal=acl.principal,
+                host=acl.host,
+                operation=_number(_OPERATIONS, acl.operation),
+                permission_type=_ALLOW if acl.allow else _DENY,
+            )
+            for acl in acls
+        ]
+    )
+    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    return _outcome(cluster, acls, response.results, "CreateAcls")
+
+
+async def delete_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, HeliographError | None]:
+    """Remove exactly these rules; what became of each. One that is not there counts as removed."""
+    rule = messages.DeleteAclsRequest.DeleteAclsFilter
+    request = messages.DeleteAclsRequest(
+        filters=[
+            rule(
+                resource_type_filter=_number(_RESOURCE_TYPES, acl.resource_type),
+                resource_name_filter=acl.name,
+                pattern_type_filter=_number(_PATTERNS, acl.pattern),
+                principal_filter=acl.principal,
+                host_filter=acl.host,
+                operation=_number(_OPERATIONS, acl.operation),
+                permission_type=_ALLOW if acl.allow else _DENY,
+            )
+            for acl in acls
+        ]
+    )
+    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    return _outcome(cluster, acls, [_worst(result) for result in response.filter_results], "DeleteAcls")
+
+
+def _worst(result: Any) -> Any:
+    """Of a filter and the rules it matched, the part that went wrong."""
+    return next((part for part in (result, *(result.matching_acls or ())) if part.error_code), result)
+
+
+def _outcome(
+    cluster: Cluster, acls: Sequence[Acl], results: Sequence[Any], request: str
+) -> dict[Acl, HeliographError | None]:
+    if len(results) != len(acls):
+        raise ProtocolError(
+            f"an answer to {request} has {len(results)} results for {len(acls)} rules", where=f'"{cluster.alias}"'
+        )
+    return {
+        acl: _refusal(cluster, result, f"{request} to {acl}", "grant Alter on the cluster")
+        if result.error_code
+        else None
+        for acl, result in zip(acls, results, strict=True)
+    }
+
+
+def _refusal(cluster: Cluster, result: Any, what: str, remedy: str) -> HeliographError:
+    where = f'"{cluster.alias}"'
+    if result.error_code == _CLUSTER_AUTHORIZATION_FAILED:
+        return NotAuthorized(f"{what} refused", where=where, why=result.error_message or "", remedy=remedy)
+    return refused(result.error_code, what, where=where, message=result.error_message)
+
+
+def _maybe_acl(resource: Any, pattern: int, rule: Any) -> Acl | None:
+    known = (_OPERATIONS, rule.operation), (_RESOURCE_TYPES, resource.resource_type), (_PATTERNS, pattern)
+    if any(number not in words for words, number in known) or rule.permission_type not in (_DENY, _ALLOW):
+        return None
+    return Acl(
+        principal=rule.principal,
+        operation=_OPERATIONS[rule.operation],
+        resource_type=_RESOURCE_TYPES[resource.resource_type],
+        name=resource.resource_name,
+        pattern=_PATTERNS[pattern],
+        host=rule.host,
+        allow=rule.permission_type == _ALLOW,
+    )
+
+
+def _number(words: Mapping[int, StrEnum], word: StrEnum) -> int:
+    return next(number for number, known in words.items() if known is word)
