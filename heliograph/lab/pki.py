@@ -5,6 +5,7 @@ Elliptic keys: a pair is made in no time. Files are written so that only their o
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 import os
@@ -27,6 +28,8 @@ from cryptography.x509.oid import NameOID
 
 LIFETIME = datetime.timedelta(days=30)
 LOOPBACK = ("127.0.0.1", "localhost")
+_SHROUDED_KEY_BAG = bytes.fromhex("060b2a864886f70d010c0a0102")
+"""The object identifier that stands before an encrypted key in a PKCS12 store (RFC 7292)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,36 @@ class Signed:
         return self.certificate.public_bytes(Encoding.DER)
 
     def key_pem(self, password: str = "") -> str:
-        """Encrypted if there is a password."""
-        protected = BestAvailableEncryption(password.encode()) if password else NoEncryption()
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protected).decode()
+        """PKCS8, encrypted if there is a password."""
+        if password:
+            return _pem("ENCRYPTED PRIVATE KEY", _encrypted_key(self.key, password))
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def _encrypted_key(key: ec.EllipticCurvePrivateKey, password: str) -> bytes:
+    """An EncryptedPrivateKeyInfo that Java 17 opens: it has no PBES2 for PEM, which is all the library would write.
+
+    The library does write the older encryption into a PKCS12 store, from which it is taken.
+    """
+    older = pkcs12.PBES.PBESv1SHA1And3KeyTripleDESCBC
+    builder = PrivateFormat.PKCS12.encryption_builder().kdf_rounds(2048).key_cert_algorithm(older)
+    protected = builder.hmac_hash(hashes.SHA1()).build(password.encode())
+    store = pkcs12.serialize_key_and_certificates(None, key, None, None, protected)
+    return _der_content(store[store.index(_SHROUDED_KEY_BAG) + len(_SHROUDED_KEY_BAG) :])
+
+
+def _der_content(data: bytes) -> bytes:
+    """What is in the element at the head."""
+    start, size = 2, data[1]
+    if size >= 0x80:
+        start, size = 2 + size - 0x80, int.from_bytes(data[2 : 2 + size - 0x80], "big")
+    return data[start : start + size]
+
+
+def _pem(label: str, der: bytes) -> str:
+    text = base64.encodebytes(der).decode().replace("\n", "")
+    lines = [text[at : at + 64] for at in range(0, len(text), 64)]
+    return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])
 
 
 class Authority:
