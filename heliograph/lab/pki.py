@@ -163,8 +163,9 @@ def key_store(kind: str, signed: Signed, password: str, key_password: str = "") 
 
 
 def write_private(path: Path, content: bytes | str) -> Path:
-    """Write a file that only its owner can read, from its first byte on; its folders are as private."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Write a file that only its owner can read, from its first byte on; folders made for it are as private."""
+    for folder in reversed(path.parents):
+        folder.mkdir(mode=0o700, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(content.encode() if isinstance(content, str) else content)
