@@ -21,12 +21,16 @@ from heliograph.errors import ConfigError, HeliographError, LabError, ProtocolEr
 from heliograph.lab import (
     DEFAULT_VERSION,
     SUPPORTED_VERSIONS,
+    WAYS,
+    Authority,
     ClusterSpec,
     Lab,
     parse_cluster_spec,
     read_lab,
+    remove_ready_files,
     show_progress,
     stop_lab,
+    write_ready_files,
 )
 from heliograph.render import OutputFormat, render_rows
 
@@ -283,9 +287,13 @@ def secrets_check(
 # lab
 
 
-def _parse_specs(texts: list[str], version: str) -> list[ClusterSpec]:
+def _parse_specs(texts: list[str], version: str, security: str | None) -> list[ClusterSpec]:
+    if security is not None and security not in WAYS:
+        raise typer.BadParameter(f'"{security}" is not one of {", ".join(WAYS)}', param_hint="--security")
     try:
-        return [parse_cluster_spec(text, version=version) for text in texts]
+        return [
+            parse_cluster_spec(text, version=version, authority=Authority() if security else None) for text in texts
+        ]
     except LabError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -299,16 +307,26 @@ def lab_up(
     kafka_version: Annotated[
         str, typer.Option("--kafka-version", help=f"One of {', '.join(SUPPORTED_VERSIONS)}.")
     ] = DEFAULT_VERSION,
+    security: Annotated[
+        str | None,
+        typer.Option("--security", metavar="NAME", help=f"Secured clusters, and how to come in: {', '.join(WAYS)}."),
+    ] = None,
     folder: Folder = Path(".lab"),
 ) -> None:
-    """Start clusters and leave them running; without --cluster two of one broker each, primary and backup."""
-    specs = _parse_specs(cluster or ["primary", "backup"], kafka_version)
+    """Start clusters and leave them running; without --cluster two of one broker each, primary and backup.
+
+    With --security the folder gets an mm2.properties and a client file for each cluster; secrets are not shown.
+    """
+    specs = _parse_specs(cluster or ["primary", "backup"], kafka_version, security)
     with show_progress() as progress, Lab(folder, progress=progress) as lab:
         lab.start(specs)
-        bootstraps = [(started.alias, started.bootstrap) for started in lab.clusters]
+        if security is None:
+            settings = {f"{started.alias}.bootstrap.servers": started.bootstrap for started in lab.clusters}
+        else:
+            settings = write_ready_files(lab.folder.path, lab.clusters, security)
         lab.detach()
-    for alias, bootstrap in bootstraps:
-        typer.echo(f"{alias}.bootstrap.servers={bootstrap}")
+    for key, value in settings.items():
+        typer.echo(f"{key}={value}")
 
 
 @lab_app.command("down", epilog="Example: heliograph lab down --purge")
@@ -317,6 +335,7 @@ def lab_down(
     folder: Folder = Path(".lab"),
 ) -> None:
     """Stop the clusters and remove their data; logs stay unless --purge is given."""
+    remove_ready_files(folder)
     stopped = stop_lab(folder, purge=purge)
     kept = "" if purge else f"; logs are in {folder / 'logs'}"
     typer.echo(f"{stopped} broker{'' if stopped == 1 else 's'} stopped, data removed{kept}")

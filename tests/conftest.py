@@ -2,6 +2,8 @@
 
     primary, backup   one broker each, 4.3.1, started together      trio   three brokers, 4.3.1
     old               one broker, 2.4.1, with ZooKeeper             mid    one broker, 3.9.1
+    secured           north and south, one broker each, 4.3.1, secured, started together
+    routed            three brokers, secured, best reached through its proxy
 
 Each is a `heliograph.lab.Cluster`. A broker that a test stopped or killed is started again after the test.
 Topics are the test's own affair: use names of your own. Logs of a failed run are copied to artifacts/.
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import Authority, Cluster, ClusterSpec, Lab
 from tests.longreport import LongReport
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
@@ -99,3 +101,27 @@ def old(lab: Lab) -> Cluster:
 def mid(lab: Lab) -> Cluster:
     lab.start([ClusterSpec(alias="mid", version="3.9.1")])
     return lab.cluster("mid")
+
+
+@pytest.fixture(scope="session")
+def secured(lab: Lab) -> tuple[Cluster, Cluster]:
+    """Sessions end after 10 s, so that whoever stays longer has to log in again."""
+    brief = {"connections.max.reauth.ms": "10000"}
+    lab.start([ClusterSpec(alias=alias, authority=Authority(), config=brief) for alias in ("north", "south")])
+    return lab.cluster("north"), lab.cluster("south")
+
+
+@pytest.fixture(scope="session")
+def north(secured: tuple[Cluster, Cluster]) -> Cluster:
+    return secured[0]
+
+
+@pytest.fixture(scope="session")
+def south(secured: tuple[Cluster, Cluster]) -> Cluster:
+    return secured[1]
+
+
+@pytest.fixture(scope="session")
+def routed(lab: Lab) -> Cluster:
+    lab.start([ClusterSpec(alias="routed", brokers=3, authority=Authority())])
+    return lab.cluster("routed")

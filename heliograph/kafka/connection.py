@@ -329,7 +329,8 @@ async def open_connection(
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(connect_timeout_s):
-            infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            host = loopback_or_same(address.host)
+            infos = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
             sock = await _connect_any(loop, infos)
             wire: Wire = PlainWire(sock) if tls is None else await start_tls(sock, tls, address.host, where=where)
     except TimeoutError as error:
@@ -339,6 +340,11 @@ async def open_connection(
     except OSError as error:
         raise Unreachable("no connection", where=where, why=error.strerror or str(error)) from error
     return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s)
+
+
+def loopback_or_same(host: str) -> str:
+    """Names under localhost are this machine (RFC 6761, 6.3); many resolvers do not know."""
+    return "127.0.0.1" if host.rstrip(".").lower().endswith(".localhost") else host
 
 
 async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]]) -> socket.socket:

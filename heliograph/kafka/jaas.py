@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heliograph.errors import ConfigError
@@ -20,6 +21,16 @@ class Jaas:
     def short_name(self) -> str:
         """The class without its package."""
         return self.module.rpartition(".")[2]
+
+
+def format_jaas(module: str, options: Mapping[str, str]) -> str:
+    """The line that `parse_jaas` reads, and Java."""
+    words = [f'{name}="{_escaped(value)}"' for name, value in options.items()]
+    return " ".join([module, "required", *words]) + ";"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def parse_jaas(text: str, *, where: str) -> Jaas:

@@ -3,7 +3,10 @@
 from heliograph.lab.cluster import Cluster, Lab
 from heliograph.lab.folder import LabRecord, read_lab, stop_lab
 from heliograph.lab.jars import JavaCommand, ensure_jars
+from heliograph.lab.pki import Authority
 from heliograph.lab.progress import Progress, show_progress, silent
+from heliograph.lab.ready import WAYS, remove_ready_files, write_ready_files
+from heliograph.lab.secured import Secured
 from heliograph.lab.spec import (
     DEFAULT_VERSION,
     ORDINARY_JVM,
@@ -19,6 +22,8 @@ __all__ = [
     "ORDINARY_JVM",
     "SUPPORTED_VERSIONS",
     "TEST_JVM",
+    "WAYS",
+    "Authority",
     "Cluster",
     "ClusterSpec",
     "JavaCommand",
@@ -26,10 +31,13 @@ __all__ = [
     "Lab",
     "LabRecord",
     "Progress",
+    "Secured",
     "ensure_jars",
     "parse_cluster_spec",
     "read_lab",
+    "remove_ready_files",
     "show_progress",
     "silent",
     "stop_lab",
+    "write_ready_files",
 ]

@@ -11,6 +11,7 @@ servers end with it (see keeper.py), unless the lab was detached.
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +20,14 @@ from typing import Self
 
 from heliograph.errors import LabError
 from heliograph.java import find_java
+from heliograph.lab import proxy
 from heliograph.lab.folder import BrokerRecord, LabFolder, LabRecord, RunningProcess
 from heliograph.lab.jars import JavaCommand, ensure_jars, java_command
+from heliograph.lab.pki import write_private
 from heliograph.lab.probe import fetch_broker_ids
 from heliograph.lab.process import KeeperClient
 from heliograph.lab.progress import Progress, silent
+from heliograph.lab.secured import Secured
 from heliograph.lab.servers import Node, count_ports, format_properties, new_cluster_id, plan_nodes
 from heliograph.lab.spec import DEFAULT_VERSION, TEST_JVM, ClusterSpec, Jvm
 
@@ -35,8 +39,10 @@ _LOG_TAIL_LINES = 15
 class Cluster:
     """A cluster of the lab. Broker ids start at 1."""
 
-    def __init__(self, spec: ClusterSpec, nodes: Sequence[Node], lab: Lab) -> None:
+    def __init__(self, spec: ClusterSpec, nodes: Sequence[Node], lab: Lab, secured: Secured | None = None) -> None:
         self.spec = spec
+        self.secured = secured
+        """Keys, users and client settings; None if the cluster has its plain listener only."""
         self.nodes = tuple(nodes)
         self._lab = lab
         self._processes: dict[int, RunningProcess] = {}
@@ -66,9 +72,9 @@ class Cluster:
     def port(self, broker_id: int) -> int:
         return self._node(broker_id).port
 
-    def bootstrap_of(self, listener: str) -> str:
-        """Addresses of one of the listeners beside the plain one."""
-        return ",".join(f"127.0.0.1:{node.extra_ports[listener]}" for node in self.brokers)
+    @property
+    def proxy_name(self) -> str:
+        return f"{self.alias}-proxy"
 
     def log_file(self, broker_id: int) -> Path:
         return self._node(broker_id).log_file
@@ -101,6 +107,18 @@ class Cluster:
                 node.name, node.start_command(), cwd=node.folder, log=node.log_file, last=not node.is_broker
             )
         self._lab.write_record()
+
+    def launch_proxy(self, secured: Secured) -> None:
+        """The keeper's as the brokers are; it ends with the lab."""
+        routes = [f"{name}={','.join(map(str, ports))}" for name, ports in secured.routes().items()]
+        # By its path and isolated, as the keeper: it needs the standard library only.
+        argv = [sys.executable, "-I", proxy.__file__, str(secured.proxy_port), *routes]
+        self._lab.keeper.start(
+            self.proxy_name,
+            JavaCommand(argv, {}),
+            cwd=secured.folder,
+            log=self._lab.folder.logs / f"{self.proxy_name}.log",
+        )
 
     def wait_until_ready(self, *, timeout_s: float) -> None:
         """Wait until every running broker answers and lists all running ones. Raises LabError."""
@@ -241,8 +259,14 @@ class Lab:
 
     def _plan(self, spec: ClusterSpec, jars: Path) -> Cluster:
         ports = self.keeper.take_ports(count_ports(spec))
-        nodes = plan_nodes(spec, ports, jars=jars, data=self.folder.data, logs=self.folder.logs)
-        return Cluster(spec, nodes, self)
+        secured = None
+        if spec.authority is not None:
+            folder = self.folder.data / f"{spec.alias}-security"
+            secured = Secured(spec.alias, folder, spec.authority, proxy_port=self.keeper.take_ports(1)[0])
+        nodes = plan_nodes(spec, ports, jars=jars, data=self.folder.data, logs=self.folder.logs, secured=secured)
+        if secured is not None:
+            secured.locate({node.node_id: node.extra_ports for node in nodes})
+        return Cluster(spec, nodes, self, secured)
 
     def _bring_up(self, clusters: Sequence[Cluster], timeout_s: float) -> None:
         for cluster in clusters:
@@ -250,12 +274,20 @@ class Lab:
             self._progress(cluster.alias, f"starting {brokers}, Kafka {cluster.spec.version}")
             for node in cluster.nodes:
                 node.folder.mkdir(parents=True)
-                node.properties_file.write_text(format_properties(node.properties))
+                write_private(node.properties_file, format_properties(node.properties))
+            if cluster.secured is not None:
+                cluster.secured.write()
+                cluster.launch_proxy(cluster.secured)
         self._format(clusters, timeout_s)
         for cluster in clusters:
             cluster.launch(cluster.nodes)
         for cluster in clusters:
             cluster.wait_until_ready(timeout_s=timeout_s)
+            if cluster.secured is not None:
+                from heliograph.lab.users import make_users  # noqa: PLC0415  # the client takes a while to import
+
+                ports = [node.port for node in cluster.brokers]
+                make_users(cluster.alias, ports, cluster.secured.passwords, timeout_s=timeout_s)
             self._progress(cluster.alias, f"ready at {cluster.bootstrap}")
 
     def _format(self, clusters: Sequence[Cluster], timeout_s: float) -> None:
@@ -291,6 +323,10 @@ class Lab:
         for node in (node for cluster in clusters for node in cluster.nodes):
             self.keeper.discard([node.name, _format_name(node)])
             shutil.rmtree(node.folder, ignore_errors=True)
+        for cluster in clusters:
+            if cluster.secured is not None:
+                self.keeper.discard([cluster.proxy_name])
+                shutil.rmtree(cluster.secured.folder, ignore_errors=True)
         self.write_record()
 
 

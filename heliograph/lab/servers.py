@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.lab.jars import JavaCommand, java_command
+from heliograph.lab.listeners import LISTENERS, broker_name
+from heliograph.lab.secured import Secured
 from heliograph.lab.spec import TEST_JVM, ClusterSpec
 
 ZOOKEEPER_ID = 0
@@ -96,7 +98,9 @@ def count_ports(spec: ClusterSpec) -> int:
     return spec.brokers * (1 + len(spec.listeners)) + (1 if spec.has_zookeeper else spec.brokers)
 
 
-def plan_nodes(spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Path, logs: Path) -> tuple[Node, ...]:
+def plan_nodes(
+    spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Path, logs: Path, secured: Secured | None = None
+) -> tuple[Node, ...]:
     """The nodes of a cluster in the order to start them."""
     width = 1 + len(spec.listeners)
     broker_ports = [ports[at : at + width] for at in range(0, spec.brokers * width, width)]
@@ -118,7 +122,7 @@ def plan_nodes(spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Pat
         )
 
     brokers = tuple(
-        node(broker_id, port, broker_properties(spec, broker_id, (port, *extra), inner_ports), extra)
+        node(broker_id, port, broker_properties(spec, broker_id, (port, *extra), inner_ports, secured), extra)
         for broker_id, (port, *extra) in enumerate(broker_ports, start=1)
     )
     if spec.has_zookeeper:
@@ -127,7 +131,11 @@ def plan_nodes(spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Pat
 
 
 def broker_properties(
-    spec: ClusterSpec, broker_id: int, ports: Sequence[int], inner_ports: Sequence[int]
+    spec: ClusterSpec,
+    broker_id: int,
+    ports: Sequence[int],
+    inner_ports: Sequence[int],
+    secured: Secured | None = None,
 ) -> dict[str, str]:
     """Of one broker; `ports` are those of its plain listener and of the others."""
     factor = str(min(3, spec.brokers))
@@ -141,14 +149,21 @@ def broker_properties(
     }
     if spec.version.startswith("4."):
         properties |= {**_KAFKA_4_DEFAULTS, "share.coordinator.state.topic.replication.factor": factor}
-    for name, extra in zip(spec.listeners, ports[1:], strict=True):
-        for key in ("listeners", "advertised.listeners"):
-            properties[key] = f"{properties.get(key, properties['listeners'])},{name}://127.0.0.1:{extra}"
-        if "listener.security.protocol.map" in properties:
-            properties["listener.security.protocol.map"] += f",{name}:{name}"
+    if secured is not None:
+        _add_listeners(properties, dict(zip(spec.listeners, ports[1:], strict=True)), broker_id, secured)
+        properties |= secured.broker_properties(broker_id)
     if spec.racks:
         properties["broker.rack"] = spec.racks[broker_id - 1]
     return {**properties, **spec.config}
+
+
+def _add_listeners(properties: dict[str, str], ports: Mapping[str, int], broker_id: int, secured: Secured) -> None:
+    for name, port in ports.items():
+        address = f"127.0.0.1:{port}"
+        routed = f"{broker_name(secured.alias, broker_id)}:{secured.proxy_port}"
+        properties["listeners"] += f",{name}://{address}"
+        properties["advertised.listeners"] += f",{name}://{routed if name == 'SNI' else address}"
+        properties["listener.security.protocol.map"] += f",{name}:{LISTENERS[name]}"
 
 
 def format_properties(properties: Mapping[str, str]) -> str:

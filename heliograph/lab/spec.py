@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heliograph.errors import LabError
+from heliograph.lab.listeners import LISTENERS
+from heliograph.lab.pki import Authority
 
 DEFAULT_VERSION = "4.3.1"
 SUPPORTED_VERSIONS = ("4.3.1", "3.9.1", "2.4.1")
@@ -35,7 +37,7 @@ ORDINARY_JVM = Jvm(
 class ClusterSpec:
     """One cluster to start. `config` wins over the lab's broker defaults; `racks` is one per broker, or empty.
 
-    `listeners` are further ones beside the plain one, named by their protocols: SSL, SASL_PLAINTEXT, SASL_SSL.
+    With an `authority` the cluster is a secured one (see listeners.py), and its certificates are signed by it.
     """
 
     alias: str
@@ -43,7 +45,7 @@ class ClusterSpec:
     version: str = DEFAULT_VERSION
     config: Mapping[str, str] = field(default_factory=dict)
     racks: tuple[str, ...] = ()
-    listeners: tuple[str, ...] = ()
+    authority: Authority | None = None
     jvm: Jvm = TEST_JVM
 
     def __post_init__(self) -> None:
@@ -63,13 +65,24 @@ class ClusterSpec:
                 f'cluster "{self.alias}" has {self.brokers} brokers but {len(self.racks)} racks',
                 remedy="name one rack per broker, or none",
             )
+        if self.authority is not None and self.has_zookeeper:
+            raise LabError(
+                f'cluster "{self.alias}" cannot be secured with Kafka {self.version}', remedy="choose 3.9.1 or newer"
+            )
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """Those beside the plain one."""
+        return tuple(LISTENERS) if self.authority is not None else ()
 
     @property
     def has_zookeeper(self) -> bool:
         return self.version.startswith("2.")
 
 
-def parse_cluster_spec(text: str, *, version: str = DEFAULT_VERSION, jvm: Jvm = TEST_JVM) -> ClusterSpec:
+def parse_cluster_spec(
+    text: str, *, version: str = DEFAULT_VERSION, jvm: Jvm = TEST_JVM, authority: Authority | None = None
+) -> ClusterSpec:
     """`alias[:brokers][@version]`, as in `backup:3` or `old:1@2.4.1`. Raises LabError."""
     match = _TEXT_FORM.fullmatch(text)
     brokers = (match["brokers"] or "1") if match else ""
@@ -77,4 +90,10 @@ def parse_cluster_spec(text: str, *, version: str = DEFAULT_VERSION, jvm: Jvm = 
         raise LabError(
             f'"{text}" does not describe a cluster', remedy='write alias[:brokers][@version], for example "backup:3"'
         )
-    return ClusterSpec(alias=match["alias"], brokers=int(brokers), version=match["version"] or version, jvm=jvm)
+    return ClusterSpec(
+        alias=match["alias"],
+        brokers=int(brokers),
+        version=match["version"] or version,
+        authority=authority,
+        jvm=jvm,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -214,3 +215,22 @@ def test_lab_stays_up_between_commands_until_down(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lab.lock", "logs"]
     assert heliograph("lab", "down", "--purge", *folder).returncode == 0
     assert not tmp_path.exists()
+
+
+def test_secured_lab_leaves_files_to_begin_with_and_takes_them_away(tmp_path: Path) -> None:
+    folder = ("--folder", str(tmp_path))
+    up = heliograph("lab", "up", "--security", "scram", "--cluster", "a", "--cluster", "b", *folder)
+    assert up.returncode == 0, up.stderr
+    try:
+        assert "a.security.protocol=SASL_SSL\n" in up.stdout
+        secrets = (tmp_path / "data" / "a-security" / "client-secrets.properties").read_text()
+        password = re.search(r'password=\\*"(\w+)', secrets)
+        assert password
+        assert password[1] not in up.stdout + up.stderr
+        check = heliograph("check", str(tmp_path / "mm2.properties"))
+        assert check.returncode == 0, check.stdout
+        assert "0 errors, 0 warnings" in check.stdout
+    finally:
+        down = heliograph("lab", "down", *folder)
+    assert down.returncode == 0, down.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lab.lock", "logs"]

@@ -28,7 +28,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"heliograph {heliograph.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["lab", "up", "--cluster", "a:x"], ["lab", "status", "-o", "xml"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["lab", "up", "--cluster", "a:x"], ["lab", "up", "--security", "x"], ["lab", "status", "-o", "xml"]],
+)
 def test_bad_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*arguments) == 2
     assert "Traceback" not in capsys.readouterr().err

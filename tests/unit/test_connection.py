@@ -21,6 +21,7 @@ from heliograph.kafka.connection import (
     Buffer,
     BufferPool,
     Connection,
+    loopback_or_same,
     open_connection,
 )
 from heliograph.kafka.types import BrokerAddress
@@ -417,3 +418,13 @@ def test_the_pool_keeps_no_more_than_its_limit() -> None:
     assert pool.in_use_bytes() == 2 << 20
     held.clear()
     assert pool.in_use_bytes() == 0
+
+
+@pytest.mark.parametrize("host", ["a.localhost", "broker-1.North.LOCALHOST", "a.localhost."])
+def test_names_under_localhost_are_this_machine(host: str) -> None:
+    assert loopback_or_same(host) == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["localhost", "a.localhost.example", "notlocalhost", "10.0.0.1", "::1"])
+def test_other_names_are_left_to_the_resolver(host: str) -> None:
+    assert loopback_or_same(host) == host

@@ -6,13 +6,21 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heliograph.errors import AuthenticationFailed, ConfigError
-from heliograph.kafka.jaas import parse_jaas
+from heliograph.kafka.jaas import format_jaas, parse_jaas
 from heliograph.kafka.sasl import fetch_token, read_login
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.text(max_size=12)))
+def test_what_is_formatted_is_read_again(options: dict[str, str]) -> None:
+    jaas = parse_jaas(format_jaas(PLAIN, options), where="x")
+    assert (jaas.module, jaas.options) == (PLAIN, options)
 
 
 @pytest.mark.parametrize(

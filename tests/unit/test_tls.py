@@ -16,7 +16,7 @@ from heliograph.errors import ConfigError, HeliographError, StoreUnusable, TlsFa
 from heliograph.kafka.connection import BufferPool, Connection, open_connection
 from heliograph.kafka.security import Security, openssl_name
 from heliograph.kafka.types import BrokerAddress
-from tests.unit.certificates import Authority, Signed, write_identity, write_trust
+from heliograph.lab.pki import Authority, Signed, key_store, trust_store, write_private
 
 PASSWORD = "not a secret"
 
@@ -98,10 +98,11 @@ def test_every_kind_of_store_trusts_and_identifies(
 ) -> None:
     """Also several authorities in one store, and a type that is not named."""
     other, client = Authority("other"), authority.sign("client")
+    trust = write_private(tmp_path / "trust", trust_store(kind, [other, authority], PASSWORD))
     properties = {
-        "ssl.truststore.location": str(write_trust(tmp_path, kind, [other, authority], PASSWORD)),
+        "ssl.truststore.location": str(trust),
         "ssl.truststore.password": PASSWORD,
-        "ssl.keystore.location": str(write_identity(tmp_path, kind, client, PASSWORD)),
+        "ssl.keystore.location": str(write_private(tmp_path / "identity", key_store(kind, client, PASSWORD))),
         "ssl.keystore.password": PASSWORD,
         "ssl.key.password": PASSWORD,
     }
@@ -151,7 +152,7 @@ def test_an_unknown_authority_is_named(server: Signed, tmp_path: Path) -> None:
 
 
 def test_an_expired_certificate_is_named(authority: Authority, tmp_path: Path) -> None:
-    error = failure_of(tmp_path, authority.sign("broker", days=-1), trusting(authority))
+    error = failure_of(tmp_path, authority.sign_expired("broker"), trusting(authority))
     assert "has expired" in str(error)
 
 
@@ -212,7 +213,7 @@ def test_an_unusable_store_is_named(properties: dict[str, str], expected: str) -
 
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
 def test_a_wrong_password_is_named_and_not_shown(kind: str, authority: Authority, tmp_path: Path) -> None:
-    path = write_trust(tmp_path, kind, [authority], PASSWORD)
+    path = write_private(tmp_path / "trust", trust_store(kind, [authority], PASSWORD))
     properties = {"ssl.truststore.location": str(path), "ssl.truststore.password": "hunter2"}
     with pytest.raises(StoreUnusable) as caught:
         Security("SSL", properties).context(where='"A"')
@@ -233,7 +234,7 @@ def test_tls_versions_and_ciphers() -> None:
 
 
 def test_a_replaced_store_is_noticed(authority: Authority, tmp_path: Path) -> None:
-    path = write_trust(tmp_path, "PEM", [authority], "")
+    path = write_private(tmp_path / "trust", trust_store("PEM", [authority], ""))
     security = Security("SSL", {"ssl.truststore.location": str(path)})
     before = security.stamp()
     path.write_text(Authority("new").own.pem + authority.own.pem)

@@ -1,0 +1,237 @@
+"""The lab's secured clusters: every listener lets in whom it should, by our own client and by Java's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import pytest
+
+from heliograph.config.properties import property_line
+from heliograph.errors import (
+    AuthenticationFailed,
+    BrokerRefused,
+    HeliographError,
+    NotAuthorized,
+    TlsFailed,
+    Unreachable,
+)
+from heliograph.kafka import cluster as kafka
+from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType, create_acls, delete_acls, describe_acls
+from heliograph.kafka.admin import NewTopic, create_topics
+from heliograph.kafka.security import PLAINTEXT, Security
+from heliograph.kafka.types import BrokerAddress
+from heliograph.lab import Cluster, Lab, Secured
+from heliograph.lab.listeners import MODULES
+from heliograph.lab.secured import STORES, unsigned_token
+from heliograph.lab.users import RULES
+from tests.cluster.judge import Judge
+from tests.cluster.mirror import unique
+
+Answer = TypeVar("Answer")
+Question = Callable[[kafka.Cluster], Awaitable[Answer]]
+
+
+def ask(bootstrap: str, security: Security, question: Question[Answer]) -> Answer:
+    async def asked() -> Answer:
+        addresses = [BrokerAddress.parse(text) for text in bootstrap.split(",")]
+        client = kafka.Cluster("secured", addresses, client_id="test", security=security)
+        try:
+            await client.refresh()
+            return await question(client)
+        finally:
+            client.close()
+
+    return asyncio.run(asked())
+
+
+def ask_as(properties: Mapping[str, str], question: Question[Answer]) -> Answer:
+    return ask(properties["bootstrap.servers"], Security(properties["security.protocol"], properties), question)
+
+
+async def reach_all(client: kafka.Cluster) -> set[int]:
+    """The brokers, each of which let us in at the address it advertises."""
+    for node_id in client.catalogue.brokers:
+        await client.connection(node_id)
+    return set(client.catalogue.brokers)
+
+
+@pytest.fixture(scope="module")
+def keys(north: Cluster) -> Secured:
+    assert north.secured is not None
+    return north.secured
+
+
+@pytest.mark.parametrize("stores", STORES)
+@pytest.mark.parametrize("listener", ["TLS", "MTLS"])
+def test_tls_with_every_kind_of_store(listener: str, stores: str, keys: Secured) -> None:
+    assert ask_as(keys.client_properties(listener, stores=stores), reach_all) == {1}
+
+
+@pytest.mark.parametrize("mechanism", MODULES)
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL", "SNI"])
+@pytest.mark.parametrize("user", ["mirror", "app"])
+def test_logins(user: str, listener: str, mechanism: str, keys: Secured) -> None:
+    assert ask_as(keys.client_properties(listener, mechanism=mechanism, user=user), reach_all) == {1}
+
+
+def test_mutual_tls_wants_a_certificate(keys: Secured) -> None:
+    properties = {**keys.client_properties("TLS"), "bootstrap.servers": keys.bootstrap("MTLS")}
+    with pytest.raises((TlsFailed, Unreachable)):
+        ask_as(properties, reach_all)
+
+
+@pytest.mark.parametrize(("listener", "text"), [("EXPIRED", "has expired"), ("WRONG_HOST", 'not for "127.0.0.1"')])
+def test_bad_certificates_are_refused(listener: str, text: str, keys: Secured) -> None:
+    with pytest.raises(TlsFailed, match=text):
+        ask_as(keys.client_properties(listener), reach_all)
+
+
+def test_each_cluster_has_an_authority_of_its_own(keys: Secured, south: Cluster) -> None:
+    assert south.secured is not None
+    properties = {**south.secured.client_properties("TLS"), "bootstrap.servers": keys.bootstrap("TLS")}
+    with pytest.raises(TlsFailed, match="trusted authority"):
+        ask_as(properties, reach_all)
+
+
+def test_a_token_that_has_ended_is_refused(keys: Secured) -> None:
+    properties = keys.client_properties("SASL_SSL", mechanism="OAUTHBEARER")
+    del properties["sasl.oauthbearer.token.endpoint.url"]
+    ended = unsigned_token("mirror", lifetime_s=-3600)
+    module = properties["sasl.jaas.config"].split()[0]
+    with pytest.raises(AuthenticationFailed):
+        ask_as({**properties, "sasl.jaas.config": f'{module} required oauth.access.token="{ended}";'}, reach_all)
+
+
+# -- rights
+
+
+async def _create_topic(client: kafka.Cluster) -> HeliographError | None:
+    name = unique("rights")
+    return (await create_topics(client, [NewTopic(name=name, partitions=1, replication_factor=1)]))[name]
+
+
+@pytest.mark.parametrize("listener", ["MTLS", "SASL_SSL"])
+def test_a_right_is_refused_granted_and_taken_back(listener: str, north: Cluster, keys: Secured) -> None:
+    """By certificate and by password one is the same user."""
+    properties = keys.client_properties(listener, user="app")
+    rule = Acl(
+        principal="User:app",
+        operation=Operation.CREATE,
+        resource_type=ResourceType.TOPIC,
+        name="rights-",
+        pattern=Pattern.PREFIXED,
+    )
+
+    def as_admin(question: Question[Answer]) -> Answer:
+        return ask(north.bootstrap, PLAINTEXT, question)
+
+    def is_refused() -> bool:
+        error = ask_as(properties, _create_topic)
+        assert error is None or isinstance(error, BrokerRefused)
+        assert error is None or "TOPIC_AUTHORIZATION_FAILED" in error.what
+        return error is not None
+
+    assert is_refused()
+    assert as_admin(lambda client: create_acls(client, [rule, rule])) == {rule: None}
+    assert rule in as_admin(describe_acls)
+    _wait(lambda: not is_refused())
+    assert as_admin(lambda client: delete_acls(client, [rule])) == {rule: None}
+    _wait(is_refused)
+    assert as_admin(lambda client: delete_acls(client, [rule])) == {rule: None}
+    assert set(as_admin(describe_acls)) == set(RULES)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def test_rules_are_for_those_who_may_see_them(keys: Secured) -> None:
+    properties = keys.client_properties("SASL_PLAINTEXT", user="app")
+    with pytest.raises(NotAuthorized, match="grant Describe"):
+        ask_as(properties, describe_acls)
+    outcome = ask_as(properties, lambda client: create_acls(client, RULES[:1]))
+    assert isinstance(outcome[RULES[0]], NotAuthorized)
+
+
+def test_a_cluster_without_an_authorizer_says_so(primary: Cluster) -> None:
+    with pytest.raises(BrokerRefused, match="SECURITY_DISABLED"):
+        ask(primary.bootstrap, PLAINTEXT, describe_acls)
+
+
+# -- the proxy
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_three_brokers_behind_one_port(mechanism: str, routed: Cluster) -> None:
+    assert routed.secured is not None
+
+    async def addresses(client: kafka.Cluster) -> set[BrokerAddress]:
+        await reach_all(client)
+        return set(client.catalogue.brokers.values())
+
+    found = ask_as(routed.secured.client_properties("SNI", mechanism=mechanism), addresses)
+    port = routed.secured.proxy_port
+    assert found == {BrokerAddress(f"broker-{number}.routed.localhost", port) for number in (1, 2, 3)}
+
+
+def test_the_proxy_leads_to_the_broker_that_is_named(routed: Cluster) -> None:
+    """Each broker of a restarted three answers by its own name only while it runs."""
+    assert routed.secured is not None
+    properties = routed.secured.client_properties("SNI")
+
+    async def reach(client: kafka.Cluster) -> dict[int, bool]:
+        known = {node_id: BrokerAddress(f"broker-{node_id}.routed.localhost", port) for node_id in (1, 2, 3)}
+        found = {}
+        for node_id, address in known.items():
+            one = kafka.Cluster("one", [address], client_id="test", security=security)
+            try:
+                await one.refresh([])
+                found[node_id] = True
+            except Unreachable:
+                found[node_id] = False
+            finally:
+                one.close()
+        return found
+
+    port, security = routed.secured.proxy_port, Security(properties["security.protocol"], properties)
+    routed.stop_broker(2)
+    assert ask_as(properties, reach) == {1: True, 2: False, 3: True}
+
+
+@pytest.mark.parametrize("name", ["broker-9.routed.localhost", "127.0.0.1"])
+def test_the_proxy_closes_on_names_it_does_not_know(name: str, routed: Cluster) -> None:
+    assert routed.secured is not None
+    port = routed.secured.proxy_port
+    with pytest.raises(Unreachable, match="hung up during the TLS handshake"):
+        ask_as({**routed.secured.client_properties("SNI"), "bootstrap.servers": f"{name}:{port}"}, reach_all)
+
+
+# -- others
+
+
+@pytest.mark.parametrize(
+    ("listener", "mechanism", "stores"),
+    [
+        *(("MTLS", "", stores) for stores in STORES),
+        *(("SASL_SSL", mechanism, "PKCS12") for mechanism in MODULES),
+    ],
+)
+def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: str, keys: Secured, java: Judge) -> None:
+    properties = keys.client_properties(listener, mechanism=mechanism, stores=stores)
+    text = "\n".join(property_line(key, value) for key, value in properties.items())
+    admin = java.jvm.org.apache.kafka.clients.admin.Admin.create(java.properties(text))
+    try:
+        assert admin.describeCluster().nodes().get().size() == 1
+    finally:
+        admin.close()
+
+
+def test_no_secret_is_in_a_log(lab: Lab, keys: Secured) -> None:
+    for path in lab.folder.logs.glob("north*"):
+        text = path.read_text()
+        assert [name for name, secret in keys.secrets().items() if secret in text] == []
