@@ -1,4 +1,4 @@
-"""What a flow asks of its target: topics, replicas. Pure, so that a check before the start says the same as the start."""
+"""What a flow asks of its target: topics, replicas. Pure: a check before the start says the same as the start."""
 
 from __future__ import annotations
 
