@@ -30,7 +30,6 @@ from heliograph.lab import (
     show_progress,
     stop_lab,
 )
-from heliograph.preflight.check import check_app_user, check_clusters
 from heliograph.preflight.steps import Step, Verdict, count_verdicts
 from heliograph.render import OutputFormat, render_rows
 
@@ -167,6 +166,7 @@ def _parse_conf(texts: list[str]) -> dict[str, str]:
 @app.command(epilog="Example: heliograph check mm2.properties --app-user billing.properties")
 def check(
     config: Configuration,
+    *,
     offline: Annotated[
         bool, typer.Option("--offline", help="Look at the file alone; a missing secret is a warning.")
     ] = False,
@@ -219,6 +219,8 @@ def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[tup
 
 
 async def _look_at_clusters(settings: Settings, app_user: Path | None) -> list[Step]:
+    from heliograph.preflight.check import check_app_user, check_clusters  # noqa: PLC0415  # takes a while to import
+
     steps = await check_clusters(settings)
     return steps if app_user is None else [*steps, *await check_app_user(settings, app_user)]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import socket
 import ssl
 import struct
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka.types import BrokerAddress
-from heliograph.kafka.wire import PlainWire, Wire, explain, start_tls
+from heliograph.kafka.wire import PlainWire, TlsWire, Wire, explain, start_tls
 
 Buffer = bytes | bytearray | memoryview
 Resolved = tuple[Any, ...]
@@ -313,6 +314,13 @@ class Connection:
     def _hung_up(self) -> Unreachable:
         if self._answered_once:
             return Unreachable("the broker closed the connection", where=self.where)
+        if isinstance(self._wire, TlsWire):
+            return Unreachable(
+                "the broker hung up before its first answer",
+                where=self.where,
+                why="usual cause: the listener wants a client's certificate, and does not like ours or sees none",
+                remedy="check ssl.keystore.*",
+            )
         return Unreachable(
             "the broker hung up before its first answer",
             where=self.where,
@@ -366,7 +374,9 @@ async def dial(found: Sequence[Resolved], *, where: str) -> socket.socket:
         return await _connect_any(asyncio.get_running_loop(), found)
     except OSError as error:
         remedy = "is the broker running, and the port right?" if isinstance(error, ConnectionRefusedError) else ""
-        raise Unreachable("no connection", where=where, why=error.strerror or str(error), remedy=remedy) from error
+        # asyncio puts the address in place of the reason
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise Unreachable("no connection", where=where, why=why, remedy=remedy) from error
 
 
 async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[Resolved]) -> socket.socket:
