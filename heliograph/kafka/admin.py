@@ -17,7 +17,8 @@ EARLIEST = -2
 LATEST = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-_NOT_SAID = -(2**31)
+_NOT_SAID = 31
+"""The bit that stands for no answer, where a set of operations is expected."""
 _TOPIC_ALREADY_EXISTS = 36
 _NO_COORDINATOR = (14, 15, 16)
 _GROUP_ID_NOT_FOUND = 69
@@ -226,10 +227,9 @@ async def topic_operations(cluster: Cluster, topics: Sequence[str]) -> dict[str,
     }
 
 
-def _operations(bits: int | None) -> frozenset[int] | None:
-    if bits is None or bits == _NOT_SAID:
-        return None
-    return frozenset(code for code in range(31) if bits >> code & 1)
+def _operations(codes: Iterable[int] | None) -> frozenset[int] | None:
+    found = frozenset((_NOT_SAID,) if codes is None else codes)
+    return None if _NOT_SAID in found else found
 
 
 async def group_members(cluster: Cluster, group_id: str) -> tuple[str, ...]:
