@@ -6,6 +6,7 @@ The only place that prints results and exits. Exit codes: 0 done; 1 failed, or n
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ import heliograph
 from heliograph.config import Finding, Loaded, Severity, inspect_file
 from heliograph.config.convert import convert, write_secret_files
 from heliograph.config.secrets import Resolver, compare_places
+from heliograph.config.settings import Settings
 from heliograph.config.show import ShowFormat, effective, literal_secrets, render_effective
 from heliograph.errors import ConfigError, HeliographError, LabError, ProtocolError
 from heliograph.lab import (
@@ -32,6 +34,7 @@ from heliograph.lab import (
     stop_lab,
     write_ready_files,
 )
+from heliograph.preflight.steps import Step, Verdict, count_verdicts
 from heliograph.render import OutputFormat, render_rows
 
 EXIT_FAILED = 1
@@ -164,45 +167,77 @@ def _parse_conf(texts: list[str]) -> dict[str, str]:
 # configurations
 
 
-@app.command(epilog="Example: heliograph check mm2.properties --offline --strict -o json")
+@app.command(epilog="Example: heliograph check mm2.properties --app-user billing.properties")
 def check(
     config: Configuration,
+    *,
     offline: Annotated[
         bool, typer.Option("--offline", help="Look at the file alone; a missing secret is a warning.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    app_user: Annotated[
+        Path | None,
+        typer.Option(
+            "--app-user",
+            metavar="FILE",
+            help="Client properties of an application, to try on the targets; its bootstrap.servers are not used.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Find what is wrong with a configuration, or probably not meant. Exit code 1 if there are errors."""
-    found = _findings(config, offline=offline, secrets=secrets)
-    counts = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
+    """Find what is wrong with a configuration, then with its clusters. Changes nothing. Exit code 1 if anything is."""
+    if offline and app_user is not None:
+        raise typer.BadParameter("needs the clusters, which --offline leaves out", param_hint="--app-user")
+    found, settings = _findings(config, offline=offline, secrets=secrets)
+    severities = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
     if output is OutputFormat.TABLE:
         for finding in found:
             typer.echo(f"{finding.place or config}: {finding.severity}: {finding.text} [{finding.rule}]")
-        typer.echo(", ".join(_counted(number, severity) for severity, number in counts.items()))
-        if not offline:
-            typer.echo("the clusters themselves are not looked at yet", err=True)
-    else:
-        typer.echo(render_rows([_finding_row(finding) for finding in found], output))
-    if counts[Severity.ERROR] or (strict and counts[Severity.WARNING]):
+        typer.echo(", ".join(_counted(number, severity) for severity, number in severities.items()))
+    steps = [] if offline or settings is None else asyncio.run(_look_at_clusters(settings, app_user))
+    verdicts = count_verdicts(steps)
+    if output is not OutputFormat.TABLE:
+        typer.echo(render_rows([*map(_finding_row, found), *map(_step_row, steps)], output))
+    elif steps:
+        conclusion = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+        rows = [{key: value for key, value in _step_row(step).items() if key in _STEP_KEYS} for step in steps]
+        typer.echo(render_rows(rows, output, conclusion=conclusion))
+    is_bad = severities[Severity.ERROR] or verdicts[Verdict.FAIL]
+    if is_bad or (strict and (severities[Severity.WARNING] or verdicts[Verdict.WARN])):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[Finding, ...]:
-    """A file that cannot be parsed, or not to its end, has one more finding, for that."""
+def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[tuple[Finding, ...], Settings | None]:
+    """Settings only if there is no error; a file that cannot be parsed to its end has one more finding, for that."""
     try:
-        return inspect_file(config, secrets=secrets, offline=offline).findings
+        loaded = inspect_file(config, secrets=secrets, offline=offline)
     except ConfigError as error:
         place = error.details.get("place")
         remedy = error.remedy or error.why
         last = Finding(severity=Severity.ERROR, rule="syntax", what=error.what, place=place, remedy=remedy)
-        return (*error.details.get("findings", ()), last)
+        return (*error.details.get("findings", ()), last), None
+    return loaded.findings, loaded.settings
+
+
+async def _look_at_clusters(settings: Settings, app_user: Path | None) -> list[Step]:
+    from heliograph.preflight.check import check_app_user, check_clusters  # noqa: PLC0415  # takes a while to import
+
+    steps = await check_clusters(settings)
+    return steps if app_user is None else [*steps, *await check_app_user(settings, app_user)]
+
+
+_STEP_KEYS = ("cluster", "role", "step", "subject", "verdict", "what", "remedy")
+_ROW_KEYS = ("kind", "severity", "rule", "file", "line", "column", "key", *_STEP_KEYS)
+"""Findings and steps are rows of one shape; `kind` says which it is."""
 
 
 def _finding_row(finding: Finding) -> dict[str, str | int | None]:
     place = finding.place
-    return {
+    return dict.fromkeys(_ROW_KEYS) | {
+        "kind": "finding",
         "severity": finding.severity,
         "rule": finding.rule,
         "file": place.file if place else None,
@@ -211,6 +246,19 @@ def _finding_row(finding: Finding) -> dict[str, str | int | None]:
         "key": finding.key or None,
         "what": finding.what,
         "remedy": finding.remedy or None,
+    }
+
+
+def _step_row(step: Step) -> dict[str, str | int | None]:
+    return dict.fromkeys(_ROW_KEYS) | {
+        "kind": "step",
+        "cluster": step.cluster,
+        "role": step.role or None,
+        "step": step.step,
+        "subject": step.subject or None,
+        "verdict": step.verdict,
+        "what": step.what,
+        "remedy": step.remedy or None,
     }
 
 

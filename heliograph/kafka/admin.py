@@ -16,6 +16,9 @@ from heliograph.kafka.types import TopicPartition
 EARLIEST = -2
 LATEST = -1
 TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+_NOT_SAID = 31
+"""The bit that stands for no answer, where a set of operations is expected."""
 _TOPIC_ALREADY_EXISTS = 36
 _NO_COORDINATOR = (14, 15, 16)
 _GROUP_ID_NOT_FOUND = 69
@@ -179,20 +182,54 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
 
 async def topic_configs(cluster: Cluster, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
     """The given configuration keys of each topic; a topic we may not describe is left out."""
+    return await _configs(cluster, TOPIC_RESOURCE, topics, keys)
+
+
+async def broker_configs(cluster: Cluster, keys: Sequence[str]) -> dict[str, str] | None:
+    """The given keys of one broker, which new topics begin with; None if we may not describe it."""
+    node_id = min(cluster.catalogue.brokers)  # a broker answers for itself alone
+    found = await _configs(cluster, BROKER_RESOURCE, [str(node_id)], keys, node_id=node_id)
+    return found.get(str(node_id))
+
+
+async def _configs(
+    cluster: Cluster, kind: int, names: Sequence[str], keys: Sequence[str], *, node_id: int | None = None
+) -> dict[str, dict[str, str]]:
     resource = messages.DescribeConfigsRequest.DescribeConfigsResource
     request = messages.DescribeConfigsRequest(
-        resources=[
-            resource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(keys)) for name in topics
-        ],
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names],
         include_synonyms=False,
         include_documentation=False,
     )
-    response = await cluster.call(request)
+    response = await cluster.call(request, node_id=node_id)
     return {
         result.resource_name: {config.name: config.value for config in result.configs if config.value is not None}
         for result in response.results
         if not result.error_code
     }
+
+
+async def topic_operations(cluster: Cluster, topics: Sequence[str]) -> dict[str, frozenset[int] | None]:
+    """What our user may do with each topic, as codes of operations.
+
+    Nothing for a topic that is not shown to it; None where the broker is too old to say.
+    """
+    topic_class = messages.MetadataRequest.MetadataRequestTopic
+    request = messages.MetadataRequest(
+        topics=[topic_class(name=name, topic_id=None) for name in topics],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    response = await cluster.call(request)
+    return {
+        topic.name: frozenset() if topic.error_code else _operations(topic.authorized_operations)
+        for topic in response.topics
+    }
+
+
+def _operations(codes: Iterable[int] | None) -> frozenset[int] | None:
+    found = frozenset((_NOT_SAID,) if codes is None else codes)
+    return None if _NOT_SAID in found else found
 
 
 async def group_members(cluster: Cluster, group_id: str) -> tuple[str, ...]:

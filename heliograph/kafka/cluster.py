@@ -192,31 +192,37 @@ class Cluster:
             pool=self.pool,
             connect_timeout_s=self._connect_timeout_s,
             timeout_s=self._timeout_s,
-            tls=self._tls_context() if self.security.uses_tls else None,
+            tls=self.tls_context(),
         )
         try:
-            connection.versions = await self._probe_versions(connection)
-            if self.security.uses_sasl:
-                await self._log_in(connection)
+            await self.greet(connection)
+            await self.log_in(connection)
         except BaseException:
             connection.close()
             raise
         self._connections[key] = connection
         return connection
 
-    def _tls_context(self) -> ssl.SSLContext:
+    def tls_context(self) -> ssl.SSLContext | None:
         """Made anew when a store has been replaced, so that the next connection has the new certificates."""
+        if not self.security.uses_tls:
+            return None
         stamp = self.security.stamp()
         if self._tls is None or self._tls[0] != stamp:
             self._tls = stamp, self.security.context(where=self._where())
         return self._tls[1]
 
-    async def _log_in(self, connection: Connection) -> None:
-        """SASL, once the versions are known; and again before the broker ends the session."""
+    async def greet(self, connection: Connection) -> None:
+        """Learn which requests the broker understands; the first exchange of every connection."""
+        connection.versions = await self._probe_versions(connection)
+
+    async def log_in(self, connection: Connection) -> None:
+        """SASL if the cluster has it, once the versions are known; and again before the broker ends the session."""
         login = self.security.login(where=self._where())
-        assert login is not None
+        if login is None:
+            return
         where = connection.where
-        hello = await self._ask(connection, messages.SaslHandshakeRequest(mechanism=login.mechanism))
+        hello = await self.ask(connection, messages.SaslHandshakeRequest(mechanism=login.mechanism))
         if hello.error_code:
             raise AuthenticationFailed(
                 f"the broker does not take sasl.mechanism {login.mechanism}",
@@ -226,7 +232,7 @@ class Cluster:
         exchange = await login.begin(where=where)
         lifetime_ms = 0
         while not exchange.is_done():
-            answer = await self._ask(connection, messages.SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes()))
+            answer = await self.ask(connection, messages.SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes()))
             if answer.error_code:
                 raise refused_login(login, answer.error_message, where=where)
             lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
@@ -250,13 +256,14 @@ class Cluster:
         """On the same connection; what is refused now would be refused at the session's end."""
         connection.hold()
         try:
-            await self._log_in(connection)
+            await self.log_in(connection)
         except HeliographError as error:
             connection.close(error)
         finally:
             connection.release()
 
-    async def _ask(self, connection: Connection, request: messages.ApiMessage) -> Any:
+    async def ask(self, connection: Connection, request: messages.ApiMessage) -> Any:
+        """Send a request on this very connection, ahead of what is held back."""
         version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
         return await self._exchange(connection, request, version=version, timeout_s=self._timeout_s, urgent=True)
 

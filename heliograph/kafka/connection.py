@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import socket
 import ssl
 import struct
@@ -24,9 +25,11 @@ from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka.types import BrokerAddress
-from heliograph.kafka.wire import PlainWire, Wire, start_tls
+from heliograph.kafka.wire import PlainWire, TlsWire, Wire, explain, start_tls
 
 Buffer = bytes | bytearray | memoryview
+Resolved = tuple[Any, ...]
+"""As getaddrinfo gives it."""
 
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """An answer beyond this is taken for nonsense; a fetch asks for far less."""
@@ -302,12 +305,22 @@ class Connection:
             )
         )
 
-    def _broken(self, error: OSError) -> Unreachable:
+    def _broken(self, error: OSError) -> HeliographError:
+        """In TLS 1.3 a broker refuses our certificate only after the handshake."""
+        if isinstance(error, ssl.SSLError):
+            return explain(error, self.address.host, self.where)
         return Unreachable("connection broken", where=self.where, why=error.strerror or str(error))
 
     def _hung_up(self) -> Unreachable:
         if self._answered_once:
             return Unreachable("the broker closed the connection", where=self.where)
+        if isinstance(self._wire, TlsWire):
+            return Unreachable(
+                "the broker hung up before its first answer",
+                where=self.where,
+                why="usual cause: the listener wants a client's certificate, and does not like ours or sees none",
+                remedy="check ssl.keystore.*",
+            )
         return Unreachable(
             "the broker hung up before its first answer",
             where=self.where,
@@ -326,19 +339,12 @@ async def open_connection(
     tls: ssl.SSLContext | None = None,
 ) -> Connection:
     """Connect to one broker, in TLS if a context is given; raises Unreachable or TlsFailed."""
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(connect_timeout_s):
-            host = loopback_or_same(address.host)
-            infos = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
-            sock = await _connect_any(loop, infos)
+            sock = await dial(await resolve(address, where=where), where=where)
             wire: Wire = PlainWire(sock) if tls is None else await start_tls(sock, tls, address.host, where=where)
     except TimeoutError as error:
-        raise Unreachable(f"no connection within {connect_timeout_s:g} s", where=where) from error
-    except socket.gaierror as error:
-        raise Unreachable(f'host name "{address.host}" cannot be resolved', where=where, why=str(error)) from error
-    except OSError as error:
-        raise Unreachable("no connection", where=where, why=error.strerror or str(error)) from error
+        raise too_slow(connect_timeout_s, where=where) from error
     return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s)
 
 
@@ -347,7 +353,38 @@ def loopback_or_same(host: str) -> str:
     return "127.0.0.1" if host.rstrip(".").lower().endswith(".localhost") else host
 
 
-async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[tuple[Any, ...]]) -> socket.socket:
+def too_slow(timeout_s: float, *, where: str) -> Unreachable:
+    return Unreachable(
+        f"no connection within {timeout_s:g} s", where=where, remedy="is a firewall in between, and the port right?"
+    )
+
+
+async def resolve(address: BrokerAddress, *, where: str) -> list[Resolved]:
+    """All addresses of a host name; raises Unreachable."""
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.getaddrinfo(loopback_or_same(address.host), address.port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise Unreachable(
+            f'host name "{address.host}" cannot be resolved',
+            where=where,
+            why=str(error),
+            remedy="check the name, and what resolves names here (DNS)",
+        ) from error
+
+
+async def dial(found: Sequence[Resolved], *, where: str) -> socket.socket:
+    """A connected socket; raises Unreachable. How long it may take is the caller's affair."""
+    try:
+        return await _connect_any(asyncio.get_running_loop(), found)
+    except OSError as error:
+        remedy = "is the broker running, and the port right?" if isinstance(error, ConnectionRefusedError) else ""
+        # asyncio puts the address in place of the reason
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise Unreachable("no connection", where=where, why=why, remedy=remedy) from error
+
+
+async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[Resolved]) -> socket.socket:
     """Try a name's addresses in turn; the last failure counts."""
     failure: OSError = OSError("no address")
     for family, kind, protocol, _, sockaddr in infos:

@@ -8,6 +8,7 @@ whatever the library raises on broken bytes into ProtocolError.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -58,6 +59,7 @@ __all__ = [
     "SaslHandshakeRequest",
     "decode_response",
     "encode_request",
+    "lacking",
     "pick_version",
 ]
 
@@ -89,6 +91,8 @@ _NEWEST: dict[int, int] = {
     AlterUserScramCredentialsRequest.API_KEY: 0,
 }
 
+_NEEDED = (MetadataRequest, ListOffsetsRequest, DescribeConfigsRequest, CreateTopicsRequest, CreatePartitionsRequest)
+
 
 def pick_version(api_key: int, versions: dict[int, tuple[int, int]], *, where: str, ours: tuple[int, ...] = ()) -> int:
     """The newest version that the broker and we share; `ours` lists the hand-written ones."""
@@ -103,6 +107,17 @@ def pick_version(api_key: int, versions: dict[int, tuple[int, int]], *, where: s
             remedy="heliograph works with brokers from 2.4 on",
         )
     return max(common)
+
+
+def lacking(versions: Mapping[int, tuple[int, int]], by_hand: Mapping[int, tuple[int, ...]]) -> list[str]:
+    """Requests that everybody needs and of which the broker shares no version with us; `by_hand` are not ours."""
+    ours = {request.API_KEY: tuple(range(_NEWEST[request.API_KEY] + 1)) for request in _NEEDED} | dict(by_hand)
+    names = {request.API_KEY: request.__name__.removesuffix("Request") for request in _NEEDED}
+    return [
+        names.get(key, f"request {key}")
+        for key, candidates in ours.items()
+        if not any(low <= version <= high for version in candidates for low, high in [versions.get(key, (0, -1))])
+    ]
 
 
 def encode_request(request: ApiMessage, *, version: int, correlation_id: int, client_id: str) -> bytes:

@@ -59,6 +59,15 @@ class TlsWire:
         self.fileno = sock.fileno
         self.close = sock.close
 
+    @property
+    def certificate(self) -> bytes:
+        """The broker's, as DER."""
+        return self._sock.getpeercert(binary_form=True) or b""
+
+    @property
+    def version(self) -> str:
+        return self._sock.version() or ""
+
     def send(self, buffers: Sequence[memoryview]) -> int:
         first = buffers[0]
         data: memoryview | bytes = first

@@ -21,13 +21,14 @@ from heliograph.errors import (
     UnsupportedVersion,
 )
 from heliograph.kafka.acls import Operation
-from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, group_members, list_offsets
+from heliograph.kafka.admin import EARLIEST, LATEST, group_members, list_offsets
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.compression import Codec
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.access import Role, for_executors, security_of
+from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
 from heliograph.mirror.grants import Grant, Grants
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
@@ -119,11 +120,10 @@ class FlowDriver:
         await self._refuse_beside_mm2()
         await self.look_at_rights()
         self.ledger_topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
-        internal = self._internal_topics()
-        wanted = self._wanted_topics(source)
-        self._check_factors(target, internal, wanted)
-        kept = [topic for topic in internal if topic.name != flow.ledger_topic or topic.name == self.ledger_topic]
-        await store.ensure_topics(self.target, kept, vital={flow.offset_storage_topic, self.ledger_topic})
+        self._check_factors(target, self._wanted_topics(source))
+        kept_elsewhere = flow.ledger_topic if self.ledger_topic != flow.ledger_topic else ""
+        internal = [topic for topic in internal_topics(flow) if topic.name != kept_elsewhere]
+        await store.ensure_topics(self.target, internal, vital={flow.offset_storage_topic, self.ledger_topic})
         ledger = await store.claim_producer_id(
             self.target,
             self.ledger_topic,
@@ -206,62 +206,16 @@ class FlowDriver:
                 remedy="stop it first, or give this flow another group.id",
             )
 
-    def _internal_topics(self) -> list[NewTopic]:
-        flow = self.flow
-        return [
-            NewTopic(
-                name=flow.offset_storage_topic,
-                partitions=flow.offset_storage_partitions,
-                replication_factor=flow.offset_storage_replication_factor,
-                configs=store.BUSY,
-            ),
-            NewTopic(
-                name=flow.config_storage_topic,
-                partitions=1,
-                replication_factor=flow.config_storage_replication_factor,
-                configs=store.COMPACTED,
-            ),
-            NewTopic(
-                name=flow.status_storage_topic,
-                partitions=flow.status_storage_partitions,
-                replication_factor=flow.status_storage_replication_factor,
-                configs=store.COMPACTED,
-            ),
-            NewTopic(
-                name=flow.ledger_topic,
-                partitions=1,
-                replication_factor=flow.offset_storage_replication_factor,
-                configs=store.BUSY,
-            ),
-        ]
-
-    def _check_factors(self, target: Catalogue, internal: Sequence[NewTopic], wanted: Mapping[str, str]) -> None:
+    def _check_factors(self, target: Catalogue, wanted: Mapping[str, str]) -> None:
         """Before anything is made: does the target have brokers enough?"""
-        brokers = len(target.brokers)
-        faults = [
-            f'"{topic.name}" needs {topic.replication_factor}'
-            for topic in internal
-            if topic.name not in target.topics and topic.replication_factor > brokers
-        ]
-        factor = self.flow.replication_factor
-        new = [name for name in wanted.values() if name not in target.topics]
-        if new and factor > brokers:
-            faults.append(f'"{new[0]}"' + (f" and {len(new) - 1} more need" if new[1:] else " needs") + f" {factor}")
-        if faults:
-            raise ConfigError(
-                f'"{self.flow.target}" has {brokers} broker{"s" if brokers > 1 else ""}, too few for the replication '
-                f"factors asked for: {', '.join(faults)}",
-                where=self.name,
-                remedy="lower replication.factor and offset|config|status.storage.replication.factor "
-                "(-1 takes the broker's default), or start more brokers",
-            )
+        fault = too_few_brokers(self.flow, target, wanted.values())
+        if fault is not None:
+            raise fault
 
     # -- topics --------------------------------------------------------------------------
 
     def _wanted_topics(self, source: Catalogue) -> dict[str, str]:
-        """Source topics to mirror and their names on the target."""
-        flow = self.flow
-        return {name: flow.remote_topic(name) for name in source.topics if flow.mirrors(name)}
+        return wanted_topics(self.flow, source)
 
     async def discover(self) -> bool:
         """Look for new topics and partitions, make their targets, open their counts; did anything change?"""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import javaproperties
@@ -13,6 +14,8 @@ import heliograph
 from heliograph import cli
 from heliograph.config import load_settings
 from heliograph.errors import DataLost
+from heliograph.preflight import check as preflight
+from heliograph.preflight.steps import Step, Verdict
 
 
 def run(*arguments: str) -> int:
@@ -101,9 +104,45 @@ def test_check_of_a_clean_file(config: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "0 errors, 0 warnings, 0 infos\n"
 
 
-def test_check_says_what_it_does_not_do(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+STEP = Step(verdict=Verdict.WARN, cluster="A", role="admin", step="tls", subject="a:9092", what="old", remedy="renew")
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """What the clusters' check finds."""
+    steps = [STEP]
+
+    async def find(*_: object) -> list[Step]:
+        return steps
+
+    monkeypatch.setattr(preflight, "check_clusters", find)
+    monkeypatch.setattr(preflight, "check_app_user", find)
+    return steps
+
+
+def test_check_looks_at_the_clusters(config: Path, online: list[Step], capsys: pytest.CaptureFixture[str]) -> None:
     assert run("check", str(config)) == 0
-    assert capsys.readouterr().err == "the clusters themselves are not looked at yet\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "0 errors, 0 warnings, 0 infos",
+        "CLUSTER  ROLE   STEP  SUBJECT  VERDICT  WHAT  REMEDY",
+        "A        admin  tls   a:9092   WARN     old   renew",
+        "0 PASS, 1 WARN, 0 FAIL",
+    ]
+    assert run("check", str(config), "--strict") == 1
+    online.append(replace(STEP, verdict=Verdict.FAIL))
+    capsys.readouterr()
+    assert run("check", str(config), "--app-user", str(config)) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "0 PASS, 2 WARN, 2 FAIL"
+    assert run("check", str(config), "--offline", "--app-user", str(config)) == 2
+
+
+def test_check_of_clusters_for_programs(config: Path, online: list[Step], capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(BASE + "topics.blacklist=x\n")
+    assert run("check", str(config), "-o", "json") == 0
+    finding, step = json.loads(capsys.readouterr().out)
+    assert list(finding) == list(step)
+    assert (finding["kind"], finding["severity"], finding["verdict"]) == ("finding", "warning", None)
+    assert (step["kind"], step["severity"], step["verdict"]) == ("step", None, "WARN")
 
 
 def test_check_fails_on_errors_and_under_strict_on_warnings(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +162,8 @@ def test_check_fails_on_errors_and_under_strict_on_warnings(config: Path, capsys
 def test_check_for_programs(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(BASE + "  A->B.topcs=x\n")
     expected = {
+        **dict.fromkeys(("cluster", "role", "step", "subject", "verdict")),
+        "kind": "finding",
         "severity": "error",
         "rule": "misspelt-key",
         "file": str(config),
@@ -161,7 +202,7 @@ def test_check_of_nonsense_lists_what_it_saw(config: Path, capsys: pytest.Captur
 
 
 def test_check_takes_missing_secrets_offline_for_warnings(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, online: list[Step], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.write_text(BASE + "A.ssl.key.password=${secrets:s:k}\n")
     assert run("check", str(config)) == 1

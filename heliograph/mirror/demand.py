@@ -1,0 +1,69 @@
+"""What a flow asks of its target: topics, replicas. Pure: a check before the start says the same as the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heliograph.config.settings import Flow
+from heliograph.errors import ConfigError
+from heliograph.kafka.admin import NewTopic
+from heliograph.kafka.cluster import Catalogue
+from heliograph.mirror import store
+
+
+def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
+    """Source topics to mirror and their names on the target."""
+    return {name: flow.remote_topic(name) for name in source.topics if flow.mirrors(name)}
+
+
+def internal_topics(flow: Flow) -> list[NewTopic]:
+    """Those in which the flow keeps its state."""
+    return [
+        NewTopic(
+            name=flow.offset_storage_topic,
+            partitions=flow.offset_storage_partitions,
+            replication_factor=flow.offset_storage_replication_factor,
+            configs=store.BUSY,
+        ),
+        NewTopic(
+            name=flow.config_storage_topic,
+            partitions=1,
+            replication_factor=flow.config_storage_replication_factor,
+            configs=store.COMPACTED,
+        ),
+        NewTopic(
+            name=flow.status_storage_topic,
+            partitions=flow.status_storage_partitions,
+            replication_factor=flow.status_storage_replication_factor,
+            configs=store.COMPACTED,
+        ),
+        NewTopic(
+            name=flow.ledger_topic,
+            partitions=1,
+            replication_factor=flow.offset_storage_replication_factor,
+            configs=store.BUSY,
+        ),
+    ]
+
+
+def too_few_brokers(flow: Flow, target: Catalogue, remotes: Iterable[str]) -> ConfigError | None:
+    """The error for topics that cannot be made because they need more replicas than there are brokers."""
+    brokers = len(target.brokers)
+    faults = [
+        f'"{topic.name}" needs {topic.replication_factor}'
+        for topic in internal_topics(flow)
+        if topic.name not in target.topics and topic.replication_factor > brokers
+    ]
+    new = [name for name in remotes if name not in target.topics]
+    if new and flow.replication_factor > brokers:
+        more = f" and {len(new) - 1} more need" if new[1:] else " needs"
+        faults.append(f'"{new[0]}"{more} {flow.replication_factor}')
+    if not faults:
+        return None
+    return ConfigError(
+        f'"{flow.target}" has {brokers} broker{"s" if brokers > 1 else ""}, too few for the replication '
+        f"factors asked for: {', '.join(faults)}",
+        where=flow.name,
+        remedy="lower replication.factor and offset|config|status.storage.replication.factor "
+        "(-1 takes the broker's default), or start more brokers",
+    )

@@ -1,0 +1,256 @@
+"""The pre-flight as a whole: connects, reads, and lets the rules judge. Changes nothing on any cluster.
+
+    look_at every access --> ids --> each cluster --> each flow --> all flows together
+         |                              |               |
+         +-- what cannot be reached leaves out what depends on it, and nothing else
+
+Whatever is added takes a `View` and gives steps: a coroutine in `_MORE`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliograph.config.findings import Report
+from heliograph.config.load import read_bytes
+from heliograph.config.properties import parse_properties
+from heliograph.config.secrets import Resolver
+from heliograph.config.settings import Flow, Settings
+from heliograph.errors import ConfigError, HeliographError
+from heliograph.kafka.admin import EARLIEST, LATEST, broker_configs, list_offsets, topic_configs, topic_operations
+from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.security import PROTOCOLS, Security
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import store
+from heliograph.mirror.demand import wanted_topics
+from heliograph.preflight import topics
+from heliograph.preflight.access import ADMIN, APP, Access, bootstrap_of, list_accesses
+from heliograph.preflight.applications import check_operations, mirrored_topics
+from heliograph.preflight.connect import Look, look_at
+from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topics, parse_limits
+from heliograph.preflight.steps import Step, failed, warned
+
+READ_TIMEOUT_S = 20.0
+"""For all that is read of one flow."""
+_AT_ONCE = 500
+"""Topics in one question for their settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the first steps found: what the later ones work with."""
+
+    settings: Settings
+    looks: Sequence[Look]
+    clusters: Mapping[str, Cluster]
+    """By alias, as admin; those that answer."""
+    catalogues: Mapping[str, Catalogue]
+
+
+_MORE: tuple[Callable[[View], Awaitable[list[Step]]], ...] = ()
+"""Further questions, such as access rules."""
+
+
+async def check_clusters(settings: Settings) -> list[Step]:
+    """Everything about the clusters of all enabled flows."""
+    looks = await asyncio.gather(*(look_at(access) for access in list_accesses(settings)))
+    steps = [step for look in looks for step in look.steps]
+    async with _closing(looks):
+        view, unread = await _view(settings, looks)
+        steps += unread
+        steps += topics.check_ids({look.access.alias: look.cluster_id for look in _admins(looks) if look.cluster})
+        for alias, catalogue in view.catalogues.items():
+            steps += topics.check_replicas(alias, catalogue)
+        flows = settings.enabled_flows
+        for found in await asyncio.gather(*(_guarded(flow, _check_flow(flow, view)) for flow in flows)):
+            steps += found
+        if view.catalogues:
+            steps += topics.check_collisions(flows, view.catalogues)
+            steps += topics.check_cycles(flows, view.catalogues)
+        for found in await asyncio.gather(*(more(view) for more in _MORE)):
+            steps += found
+    return steps
+
+
+@contextlib.asynccontextmanager
+async def _closing(looks: Sequence[Look]) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for look in looks:
+            if look.cluster is not None:
+                look.cluster.close()
+
+
+def _admins(looks: Sequence[Look]) -> list[Look]:
+    return [look for look in looks if ADMIN in look.access.roles]
+
+
+async def _view(settings: Settings, looks: Sequence[Look]) -> tuple[View, list[Step]]:
+    """The catalogues, and a step for each that could not be had."""
+    clusters = {look.access.alias: look.cluster for look in _admins(looks) if look.cluster is not None}
+    answers = await asyncio.gather(*(cluster.refresh() for cluster in clusters.values()), return_exceptions=True)
+    catalogues: dict[str, Catalogue] = {}
+    steps = []
+    for alias, answer in zip(clusters, answers, strict=True):
+        if isinstance(answer, HeliographError):
+            steps.append(failed("topics", answer).of(alias, ADMIN))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            catalogues[alias] = answer
+    return View(settings=settings, looks=looks, clusters=clusters, catalogues=catalogues), steps
+
+
+# -- one flow
+
+
+async def _guarded(flow: Flow, work: Awaitable[list[Step]]) -> list[Step]:
+    """One flow's trouble stays its own, and takes a limited time."""
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await work
+    except HeliographError as error:
+        return [failed("topics", error).of(flow.name)]
+    except TimeoutError:
+        what = f"topics and settings could not be read within {READ_TIMEOUT_S:g} s"
+        return [failed("topics", what, "is a broker overloaded, or without its controller?").of(flow.name)]
+
+
+async def _check_flow(flow: Flow, view: View) -> list[Step]:
+    if flow.source not in view.catalogues or flow.target not in view.catalogues:
+        return []
+    source, target = view.catalogues[flow.source], view.catalogues[flow.target]
+    wanted = wanted_topics(flow, source)
+    steps = topics.check_factors(flow, source, target)
+    steps += topics.check_partitions(flow, source, target)
+    limits, unread = await _read_limits(view.clusters[flow.source], view.clusters[flow.target], wanted)
+    steps += topics.check_limits(flow, limits, unread)
+    records = await _count_records(view.clusters[flow.target], [r for r in wanted.values() if r in target.topics])
+    try:
+        ours = await _own_topics(flow, view.clusters[flow.target]) if any(records.values()) else set[str]()
+    except HeliographError as error:
+        what = f"which topics are ours cannot be read: {error.what}"
+        return [*steps, warned("names", what, error.remedy).of(flow.name)]
+    return steps + topics.check_foreign(flow, records, ours)
+
+
+async def _read_limits(
+    source: Cluster, target: Cluster, wanted: Mapping[str, str]
+) -> tuple[dict[str, tuple[Limits, Limits]], list[str]]:
+    """By source topic; and the topics of which one side does not show them."""
+    there = [remote for remote in wanted.values() if remote in target.catalogue.topics]
+    ours = await _topic_limits(source, list(wanted))
+    theirs = await _topic_limits(target, there)
+    is_any_new = len(there) < len(wanted)
+    defaults = await broker_configs(target, list(BROKER_KEYS.values())) if is_any_new else None
+    if defaults is not None:
+        new = limits_of_new_topics(defaults)
+        theirs |= {remote: new for remote in wanted.values() if remote not in target.catalogue.topics}
+    found = {name: (ours[name], theirs[remote]) for name, remote in wanted.items() if name in ours and remote in theirs}
+    return found, [name for name in wanted if name not in found]
+
+
+async def _topic_limits(cluster: Cluster, names: Sequence[str]) -> dict[str, Limits]:
+    found: dict[str, Limits] = {}
+    for at in range(0, len(names), _AT_ONCE):
+        configs = await topic_configs(cluster, names[at : at + _AT_ONCE], TOPIC_KEYS)
+        found |= {name: parse_limits(values) for name, values in configs.items()}
+    return found
+
+
+async def _count_records(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
+    """Offsets between the ends of each topic's logs; partitions without a leader have none."""
+    wanted = [
+        TopicPartition(name, index) for name in names for index in range(len(cluster.catalogue.topics[name].partitions))
+    ]
+    starts, ends = await list_offsets(cluster, wanted, EARLIEST), await list_offsets(cluster, wanted, LATEST)
+    counts = dict.fromkeys(names, 0)
+    for where in wanted:
+        if not starts[where].error_code and not ends[where].error_code:
+            counts[where.topic] += ends[where].offset - starts[where].offset
+    return counts
+
+
+async def _own_topics(flow: Flow, target: Cluster) -> set[str]:
+    """Names on the target into which the flow, or MirrorMaker 2 before it, has written."""
+    known: set[str] = set()
+    if flow.ledger_topic in target.catalogue.topics:
+        ledger = await store.read_ledger(target, flow.ledger_topic, flow.group_id)
+        known |= {topic for topic, _ in ledger.entries}
+    if flow.offset_storage_topic in target.catalogue.topics:
+        positions = await store.read_positions(
+            target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
+        )
+        known |= {topic for topic, _ in positions}
+    return {flow.remote_topic(topic) for topic in known}
+
+
+# -- an application
+
+
+async def check_app_user(settings: Settings, properties_file: Path) -> list[Step]:
+    """Whether an application's client properties would do on the passive side, the targets of the enabled flows.
+
+    Its `bootstrap.servers` are of the active side, so those of the configuration are used: a failover should need
+    nothing but another address.
+    """
+    security = read_app_security(properties_file)
+    flows = settings.enabled_flows
+    aliases = [alias for alias in settings.clusters if any(flow.target == alias for flow in flows)]
+    found = await asyncio.gather(*(_check_app(settings, alias, security) for alias in aliases))
+    return [step for steps in found for step in steps]
+
+
+def read_app_security(properties_file: Path) -> Security:
+    """From a Java client's properties; raises ConfigError."""
+    report = Report(str(properties_file))
+    entries = parse_properties(read_bytes(properties_file), report)
+    entries = Resolver().resolve_all(entries, report)
+    report.raise_errors()
+    values = {key: entry.value for key, entry in entries.items()}
+    protocol = values.pop("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError(
+            f'security.protocol "{protocol}" is not known',
+            where=str(properties_file),
+            remedy=f"one of {', '.join(PROTOCOLS)}",
+        )
+    return Security(protocol, {key: value for key, value in values.items() if key.startswith(("ssl.", "sasl."))})
+
+
+async def _check_app(settings: Settings, alias: str, security: Security) -> list[Step]:
+    bootstrap = bootstrap_of(settings.clusters[alias])
+    look = await look_at(Access(alias=alias, roles=(APP,), bootstrap=bootstrap, security=security))
+    steps = list(look.steps)
+    async with _closing([look]):
+        if look.cluster is None:
+            return steps
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                names = mirrored_topics(
+                    [flow for flow in settings.enabled_flows if flow.target == alias],
+                    await _topics_seen_by_admin(settings, alias) or (await look.cluster.refresh()).topics,
+                )
+                operations = await topic_operations(look.cluster, names) if names else {}
+        except HeliographError as error:
+            return [*steps, failed("rights", error).of(alias, APP)]
+        except TimeoutError:
+            what = f"no answer within {READ_TIMEOUT_S:g} s"
+            return [*steps, failed("rights", what, "is a broker overloaded?").of(alias, APP)]
+        return [*steps, *check_operations(alias, operations)]
+
+
+async def _topics_seen_by_admin(settings: Settings, alias: str) -> list[str]:
+    """All topics; the application itself is shown only those that it may use. Empty if the admin cannot come in."""
+    access = next(access for access in list_accesses(settings) if access.alias == alias)
+    cluster = Cluster(alias, access.bootstrap, client_id="heliograph-check", timeout_s=5.0, security=access.security)
+    with contextlib.closing(cluster):
+        try:
+            return list((await cluster.refresh()).topics)
+        except HeliographError:
+            return []

@@ -1,0 +1,108 @@
+"""One access to one cluster: its bootstrap addresses, what they lead to, and every broker that is advertised there."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from heliograph.errors import HeliographError
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.types import BrokerAddress
+from heliograph.preflight.access import Access
+from heliograph.preflight.probe import NAME, TCP, Probe, probe
+from heliograph.preflight.steps import Note, Step, Verdict, failed, passed
+
+CLIENT_ID = "heliograph-check"
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What came of one access."""
+
+    access: Access
+    steps: tuple[Step, ...]
+    cluster: Cluster | None = None
+    """A client by the addresses that answered, to be closed by whoever asked; None if none did."""
+    cluster_id: str = ""
+
+
+async def look_at(access: Access, *, now: datetime.datetime | None = None) -> Look:
+    """Every address of an access, all at the same time; the steps are in a stable order."""
+    now = now or datetime.datetime.now(datetime.UTC)
+    prober = Cluster(access.alias, access.bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=access.security)
+    context, store_notes = _context(prober)
+    steps = [note.of(access.alias, access.role, "stores") for note in store_notes]
+
+    async def probe_all(addresses: Iterable[BrokerAddress]) -> dict[BrokerAddress, Probe]:
+        wanted = list(dict.fromkeys(addresses))
+        found = await asyncio.gather(
+            *(probe(prober, access.security, address, tls=context, now=now) for address in wanted)
+        )
+        return dict(zip(wanted, found, strict=True))
+
+    probes = await probe_all(access.bootstrap)
+    answering = [probe for probe in probes.values() if probe.answers]
+    steps += [note.of(access.alias, access.role, str(address)) for address, note in _bootstrap_notes(probes)]
+    if not answering:
+        return Look(access, tuple(steps))
+    brokers = dict(sorted(answering[0].brokers.items()))
+    steps.append(_judge_cluster(answering).of(access.alias, access.role))
+    probes |= await probe_all(address for address in brokers.values() if address not in probes)
+    for node_id, address in brokers.items():
+        subject = f"broker {node_id} at {address}"
+        is_known = address in access.bootstrap
+        notes = broker_notes(node_id, probes[address], is_known=is_known)
+        steps += [note.of(access.alias, access.role, subject) for note in notes]
+    cluster = Cluster(
+        access.alias,
+        [probe.address for probe in answering],
+        client_id=CLIENT_ID,
+        timeout_s=TIMEOUT_S,
+        security=access.security,
+    )
+    return Look(access, tuple(steps), cluster, answering[0].cluster_id)
+
+
+def _context(cluster: Cluster) -> tuple[ssl.SSLContext | None, list[Note]]:
+    """Our own stores; what is wrong with them is said once."""
+    try:
+        return cluster.tls_context(), []
+    except HeliographError as error:
+        return None, [failed("tls", error)]
+
+
+def _bootstrap_notes(probes: dict[BrokerAddress, Probe]) -> Iterator[tuple[BrokerAddress, Note]]:
+    """One bootstrap address is enough to start: that another one fails is then no failure."""
+    is_enough = any(probe.answers for probe in probes.values())
+    for address, found in probes.items():
+        for note in found.notes:
+            lesser = is_enough and not found.answers and note.verdict is Verdict.FAIL
+            yield address, replace(note, verdict=Verdict.WARN) if lesser else note
+
+
+def _judge_cluster(answering: list[Probe]) -> Note:
+    ids = {probe.cluster_id: probe.address for probe in answering}
+    if len(ids) > 1:
+        found = ", ".join(f"{address} to {cluster_id}" for cluster_id, address in ids.items())
+        return failed("cluster", f"the addresses lead to different clusters: {found}", "check bootstrap.servers")
+    brokers = len(answering[0].brokers)
+    return passed("cluster", f"id {answering[0].cluster_id}, {brokers} broker{'' if brokers == 1 else 's'}")
+
+
+def broker_notes(node_id: int, found: Probe, *, is_known: bool) -> list[Note]:
+    """Of an advertised broker; what a bootstrap address has shown already is not said again, unless it fails."""
+    failure = found.failure
+    if is_known and failure is None:
+        return [passed("advertised", "the address is one of bootstrap.servers")]
+    if failure is None or failure.step not in (NAME, TCP):
+        return [failure] if is_known and failure is not None else found.notes
+    unreachable = failed(
+        "advertised",
+        f"the advertised listener of broker {node_id} cannot be reached: {failure.what}",
+        f"check advertised.listeners of broker {node_id}, whether it runs, and the way there from this machine",
+    )
+    return [*(note for note in found.notes if note is not failure and not is_known), unreachable]

@@ -1,0 +1,170 @@
+"""Rules on what clusters have and flows want: ids, brokers, partitions, names. Pure.
+
+Every function gives the steps of one question, at least one: that all is well is worth a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from heliograph.config.settings import Flow
+from heliograph.kafka.cluster import Catalogue
+from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
+from heliograph.preflight.limits import Limits, compare_limits
+from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
+
+Catalogues = Mapping[str, Catalogue]
+"""By alias; of a cluster that could not be reached there is none."""
+Topic = tuple[str, str]
+"""(alias, name)"""
+
+
+def check_ids(ids: Mapping[str, str]) -> list[Step]:
+    """One cluster under two aliases would be mirrored into itself."""
+    first: dict[str, str] = {}
+    steps = []
+    for alias, cluster_id in ids.items():
+        other = first.setdefault(cluster_id, alias)
+        if cluster_id and other != alias:
+            note = failed(
+                "cluster id", f'is the same cluster as "{other}" ({cluster_id})', "check the two bootstrap.servers"
+            )
+        else:
+            note = passed("cluster id", f"{cluster_id or 'none'}, no other alias has it")
+        steps.append(note.of(alias))
+    return steps
+
+
+def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
+    """Brokers that hold replicas and are gone: nothing else would name them."""
+    there = catalogue.brokers.keys()
+    missing: dict[int, int] = {}
+    leaderless: list[str] = []
+    for topic in catalogue.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            for node_id in set(partition.replicas) - there:
+                missing[node_id] = missing.get(node_id, 0) + 1
+            if partition.leader not in there:
+                leaderless.append(f"{topic.name}-{index}")
+    notes = [
+        warned("brokers", f"broker {node_id} is down; {count} partitions have a replica there", "start it again")
+        for node_id, count in sorted(missing.items())
+    ]
+    if leaderless:
+        notes.append(failed("brokers", f"no leader: {name_some(leaderless)}", "start the brokers that are down"))
+    return [
+        note.of(alias) for note in notes or [passed("brokers", f"{len(there)} there, every partition has a leader")]
+    ]
+
+
+def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
+    """Brokers of the target against replication factors, by the rule of the start."""
+    fault = too_few_brokers(flow, target, wanted_topics(flow, source).values())
+    if fault is not None:
+        return [failed("replication factor", fault).of(flow.name)]
+    highest = max(flow.replication_factor, *(topic.replication_factor for topic in internal_topics(flow)))
+    brokers = len(target.brokers)
+    return [passed("replication factor", f"at most {highest}, {brokers} on the target").of(flow.name)]
+
+
+def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
+    found: list[tuple[str, Note]] = []
+    pairs = [(name, remote) for name, remote in wanted_topics(flow, source).items() if remote in target.topics]
+    for name, remote in pairs:
+        here, there = len(source.topics[name].partitions), len(target.topics[remote].partitions)
+        if there < here:
+            what = f"the target has {there} partitions, the source {here}: grown at the start"
+            found.append((remote, warned("partitions", what, "nothing, if the mirror may alter the topic")))
+        elif there > here:
+            what = f"the target has {there} partitions, the source {here}: those beyond stay empty"
+            remedy = f"if keys must stay in their partitions after a failover, give the source {there} too"
+            found.append((remote, warned("partitions", what, remedy)))
+    return _grouped(flow.name, found) or [
+        passed("partitions", f"{len(pairs)} topics on both sides, as many partitions").of(flow.name)
+    ]
+
+
+def check_limits(flow: Flow, limits: Mapping[str, tuple[Limits, Limits]], unread: Sequence[str]) -> list[Step]:
+    """By source topic, its own limits and those of the target's; `unread` are topics whose settings are not shown."""
+    found = [(name, note) for name, (source, target) in limits.items() for note in compare_limits(source, target)]
+    if unread:
+        remedy = "grant DescribeConfigs on the topics of both sides, and on the target cluster"
+        found += [(name, warned("limits", "the settings of one side may not be read", remedy)) for name in unread]
+    return _grouped(flow.name, found) or [
+        passed("limits", f"{len(limits)} topics: the target takes what the source has").of(flow.name)
+    ]
+
+
+def check_foreign(flow: Flow, records: Mapping[str, int], ours: Iterable[str]) -> list[Step]:
+    """Target topics with records though the flow has never written there; `records` by name on the target."""
+    known = set(ours)
+    found = [
+        (
+            remote,
+            warned(
+                "names",
+                "exists on the target with records that this flow has not written; copies would follow them",
+                "if it is not meant, rename or delete it, or leave its source out of topics",
+            ),
+        )
+        for remote, count in records.items()
+        if count and remote not in known
+    ]
+    return _grouped(flow.name, found) or [passed("names", "no topic of others where copies are to go").of(flow.name)]
+
+
+def check_collisions(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
+    """Two source topics, of any flows, with one name on the target."""
+    sources: dict[Topic, list[Topic]] = {}
+    for flow in flows:
+        for name, remote in wanted_topics(flow, catalogues[flow.source]).items() if flow.source in catalogues else ():
+            sources.setdefault((flow.target, remote), []).append((flow.source, name))
+    found = [
+        failed(
+            "collisions",
+            f"receives {' and '.join(f'{alias}:{name}' for alias, name in origins)}: their records would mix",
+            "give one flow the default policy or another separator, or leave one topic out",
+        ).of(target, subject=remote)
+        for (target, remote), origins in sources.items()
+        if len(origins) > 1
+    ]
+    return found or [passed("collisions", f"{len(sources)} target topics, each with one source").of("all")]
+
+
+def check_cycles(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
+    """Topics whose copies come back to themselves; names that are only to be made are followed too."""
+    found: dict[frozenset[Topic], list[Topic]] = {}
+    for alias, catalogue in catalogues.items():
+        for name in catalogue.topics:
+            for path in _round_trips(flows, [(alias, name)]):
+                found.setdefault(frozenset(path), path)
+    steps = [
+        failed(
+            "cycles",
+            f"goes round for ever: {' -> '.join(f'{alias}:{topic}' for alias, topic in [*path, path[0]])}",
+            "give one direction the default policy, or leave the topic out of one",
+        ).of(path[0][0], subject=path[0][1])
+        for path in found.values()
+    ]
+    return steps or [passed("cycles", "no topic's copies come back to it").of("all")]
+
+
+def _round_trips(flows: Sequence[Flow], path: list[Topic]) -> Iterator[list[Topic]]:
+    """Ways from a topic back to itself. One that passes a cluster twice is found from elsewhere on it, or is none."""
+    alias, name = path[-1]
+    for flow in flows:
+        if flow.source != alias or not flow.mirrors(name):
+            continue
+        copy = (flow.target, flow.remote_topic(name))
+        if copy == path[0]:
+            yield path
+        elif all(flow.target != passed_by for passed_by, _ in path):
+            yield from _round_trips(flows, [*path, copy])
+
+
+def _grouped(cluster: str, found: Iterable[tuple[str, Note]]) -> list[Step]:
+    """Equal notes of several topics as one step."""
+    names: dict[Note, list[str]] = {}
+    for name, note in found:
+        names.setdefault(note, []).append(name)
+    return [note.of(cluster, subject=name_some(subjects)) for note, subjects in names.items()]

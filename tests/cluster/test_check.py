@@ -1,0 +1,173 @@
+"""`heliograph check` on real brokers: what passes, and each thing that is wrong by its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from heliograph import cli
+from heliograph.config import load_settings
+from heliograph.lab import Cluster
+from heliograph.preflight.check import check_app_user, check_clusters
+from heliograph.preflight.steps import Step, Verdict
+from tests.cluster.mirror import MirrorProcess, View, create_topic, grow_topic, produce, topics, unique
+
+PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
+IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
+
+
+def configured(folder: Path, clusters: Mapping[str, Cluster | str], keys: Mapping[str, str]) -> Path:
+    """A file as a mirror of the tests has it; the mirror is not started."""
+    return MirrorProcess(folder, clusters, keys).config
+
+
+def checked(folder: Path, clusters: Mapping[str, Cluster | str], keys: Mapping[str, str]) -> list[Step]:
+    return asyncio.run(check_clusters(load_settings(configured(folder, clusters, keys))))
+
+
+def bad(steps: list[Step]) -> list[Step]:
+    return [step for step in steps if step.verdict is not PASS]
+
+
+def only_bad(steps: list[Step]) -> Step:
+    [step] = bad(steps)
+    assert step.remedy
+    return step
+
+
+@pytest.fixture
+def both(primary: Cluster, backup: Cluster) -> dict[str, Cluster | str]:
+    return {"primary": primary, "backup": backup}
+
+
+def test_a_good_configuration_passes_and_nothing_is_changed(
+    both: dict[str, Cluster | str],
+    primary: Cluster,
+    backup: Cluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = create_topic(primary, unique("good"), 2)
+    before = topics(primary), topics(backup)
+    config = configured(tmp_path, both, {"primary->backup.topics": topic})
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", str(config), "--strict"])
+    lines = capsys.readouterr().out.splitlines()
+    assert ended.value.code == 0, "\n".join(lines)
+    assert lines[-1].endswith(" PASS, 0 WARN, 0 FAIL")
+    assert (topics(primary), topics(backup)) == before
+
+
+def test_what_a_mirror_has_written_is_its_own(
+    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, tmp_path: Path
+) -> None:
+    """Another flow's records in a target topic are named; the mirror's own are not."""
+    topic = create_topic(primary, unique("own"))
+    produce(primary, topic, [b"x"] * 10)
+    with MirrorProcess(tmp_path, both, {"primary->backup.topics": topic}) as mirror:
+        mirror.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
+    assert not bad(asyncio.run(check_clusters(load_settings(mirror.config))))
+    step = only_bad(
+        checked(
+            tmp_path,
+            both,
+            {
+                "primary->backup.topics": topic,
+                "backup.group.id": unique("else"),
+                "backup.offset.storage.topic": unique("else"),
+                "group.id": unique("else"),
+                "primary->backup.name": unique("else"),
+            },
+        )
+    )
+    assert (step.step, step.subject, step.verdict) == ("names", f"primary.{topic}", WARN)
+
+
+def test_an_unreachable_broker_of_three_is_named(trio: Cluster, backup: Cluster, tmp_path: Path) -> None:
+    create_topic(trio, topic := unique("three"), 3, replicas=3)
+    first = trio.bootstrap.split(",")[0]
+    victim = trio.brokers[-1].node_id
+    trio.kill_broker(victim)
+    steps = checked(tmp_path, {"trio": first, "backup": backup}, {"trio->backup.topics": topic})
+    [step] = [step for step in steps if step.step == "advertised" and step.verdict is FAIL]
+    assert (step.cluster, step.role) == ("trio", "admin, consumer")
+    assert f"the advertised listener of broker {victim} cannot be reached" in step.what
+    assert [step for step in steps if step.step == "partitions"]
+
+
+def test_a_cluster_that_is_away_leaves_the_others(primary: Cluster, tmp_path: Path) -> None:
+    clusters = {"primary": primary, "backup": "127.0.0.1:1"}
+    steps = checked(tmp_path, clusters, {"primary->backup.topics": "x"})
+    step = only_bad(steps)
+    assert (step.cluster, step.step) == ("backup", "tcp")
+    assert [step for step in steps if step.cluster == "primary" and step.step == "cluster"]
+
+
+def test_one_cluster_under_two_aliases_fails(primary: Cluster, tmp_path: Path) -> None:
+    other = primary.bootstrap.replace("127.0.0.1", "localhost")
+    assert other != primary.bootstrap
+    steps = checked(tmp_path, {"primary": primary, "backup": other}, {"primary->backup.topics": unique("none")})
+    step = only_bad(steps)
+    assert (step.verdict, step.step) == (FAIL, "cluster id")
+    assert 'the same cluster as "primary"' in step.what
+
+
+def test_more_replicas_than_brokers_fail(both: dict[str, Cluster | str], primary: Cluster, tmp_path: Path) -> None:
+    topic = create_topic(primary, unique("many"))
+    step = only_bad(checked(tmp_path, both, {"primary->backup.topics": topic, "replication.factor": "3"}))
+    assert (step.verdict, step.step) == (FAIL, "replication factor")
+    assert f'"primary.{topic}" needs 3' in step.what
+
+
+def test_limits_and_partition_counts_are_compared(
+    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, tmp_path: Path
+) -> None:
+    topic = create_topic(primary, unique("limits"), 4, config={"max.message.bytes": "2000000"})
+    keys = {"primary->backup.topics": topic}
+    step = only_bad(checked(tmp_path, both, keys))
+    assert (step.verdict, step.step, step.subject) == (WARN, "max.message.bytes", topic)
+    config = {"max.message.bytes": "1000000", "message.timestamp.before.max.ms": "1000"}
+    create_topic(backup, f"primary.{topic}", 2, config=config)
+    partitions, size, times = bad(checked(tmp_path, both, keys))
+    assert (partitions.step, partitions.subject) == ("partitions", f"primary.{topic}")
+    assert "the target takes 1000000 bytes, the source 2000000" in size.what
+    assert "older than 1000 ms" in times.what
+    grow_topic(backup, f"primary.{topic}", 6)
+    assert "stay empty" in bad(checked(tmp_path, both, keys))[0].what
+
+
+def test_a_cycle_of_equal_names_fails(
+    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, tmp_path: Path
+) -> None:
+    """One direction is paused: with both running the file alone is an error."""
+    topic = unique("round")
+    create_topic(primary, topic)
+    keys = {"primary->backup.topics": topic, "backup->primary.topics": topic, "backup->primary.state": "paused"}
+    step = only_bad(checked(tmp_path, both, {**keys, **IDENTITY}))
+    assert (step.verdict, step.step, step.subject) == (FAIL, "cycles", topic)
+
+
+def test_two_sources_for_one_name_fail(
+    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, trio: Cluster, tmp_path: Path
+) -> None:
+    topic = unique("twice")
+    create_topic(primary, topic)
+    create_topic(backup, topic)
+    keys = {"primary->trio.topics": topic, "backup->trio.topics": topic, **IDENTITY}
+    step = only_bad(checked(tmp_path, {**both, "trio": trio}, keys))
+    assert (step.verdict, step.step, step.cluster, step.subject) == (FAIL, "collisions", "trio", topic)
+
+
+def test_an_application_is_tried_on_the_target(both: dict[str, Cluster | str], backup: Cluster, tmp_path: Path) -> None:
+    topic = unique("app")
+    create_topic(backup, f"primary.{topic}")
+    config = configured(tmp_path, both, {"primary->backup.topics": topic})
+    application = tmp_path / "app.properties"
+    application.write_text("bootstrap.servers = elsewhere:9092\ngroup.id = billing\n")
+    steps = asyncio.run(check_app_user(load_settings(config), application))
+    assert not bad(steps)
+    assert {(step.cluster, step.role) for step in steps} == {("backup", "app")}
+    assert "may read all 1 mirrored topics" in [step.what for step in steps]
