@@ -308,9 +308,11 @@ class Connection:
         )
 
     def _broken(self, error: OSError) -> HeliographError:
-        if isinstance(error, ssl.SSLError):  # in TLS 1.3 our certificate is judged after the handshake
+        if isinstance(error, ssl.SSLError) and not isinstance(
+            error, ssl.SSLEOFError
+        ):  # in TLS 1.3 our certificate is judged after the handshake
             return explain(error, self.address.host, self.where, has_cipher=True)
-        if isinstance(error, ConnectionError) and not self._answered_once:
+        if isinstance(error, ConnectionError | ssl.SSLEOFError) and not self._answered_once:
             return self._hung_up()
         return Unreachable("connection broken", where=self.where, why=error.strerror or str(error))
 

@@ -75,7 +75,7 @@ class TlsWire:
             return self._sock.send(data)
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
             raise BlockingIOError from error
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError):
             self._sock.recv(1)  # what came before the peer closed: an alert says why
             raise
 
