@@ -85,18 +85,25 @@ def _form(options: Mapping[str, str]) -> bytes:
 
 
 def _post(url: urllib.parse.SplitResult, headers: Mapping[str, str], form: bytes, where: str) -> tuple[int, bytes]:
-    """Status and body. http.client limits each read, so a clock of our own limits them all."""
-    connection = _connection(url)
+    """Status and body."""
+    try:
+        return _talk(_connection(url), (url.path or "/") + (f"?{url.query}" if url.query else ""), headers, form)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
+        raise AuthenticationFailed("the token endpoint does not answer", where=where, why=why) from None
+
+
+def _talk(
+    connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], form: bytes
+) -> tuple[int, bytes]:
+    """http.client limits each read, so a clock of our own limits them all."""
     clock = threading.Timer(TOKEN_TIMEOUT_S, _cut, (connection,))
     clock.daemon = True
     clock.start()
     try:
-        connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), form, headers)
+        connection.request("POST", path, form, headers)
         with connection.getresponse() as answer:
             return answer.status, answer.read(_MAX_TOKEN_BYTES)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
-        raise AuthenticationFailed("the token endpoint does not answer", where=where, why=why) from None
     finally:
         clock.cancel()
         connection.close()
