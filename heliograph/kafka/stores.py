@@ -60,7 +60,7 @@ def load_trusted(properties: Mapping[str, str], *, where: str) -> bytes | None:
         return None
     content = _read(location, f"{where} ssl.truststore.location")
     kind = _kind(properties.get("ssl.truststore.type"), content, where)
-    password = properties.get("ssl.truststore.password") or None
+    password = _password(properties, "ssl.truststore.password", where)
     place = f"{where} {location}"
     if kind == "PEM":
         return _pem_certificates(content, place)
@@ -75,7 +75,7 @@ def load_trusted(properties: Mapping[str, str], *, where: str) -> bytes | None:
 
 def load_identity(properties: Mapping[str, str], *, where: str) -> Identity | None:
     """The client's certificate and key; None if there is none."""
-    key_password = properties.get("ssl.key.password") or None
+    key_password = _password(properties, "ssl.key.password", where)
     chain, key = (properties.get(f"ssl.keystore.{name}", "").strip() for name in ("certificate.chain", "key"))
     if chain or key:
         return _pem_identity(_bytes(f"{chain}\n{key}"), key_password, f"{where} ssl.keystore.key")
@@ -84,13 +84,21 @@ def load_identity(properties: Mapping[str, str], *, where: str) -> Identity | No
         return None
     content = _read(location, f"{where} ssl.keystore.location")
     kind = _kind(properties.get("ssl.keystore.type"), content, where)
-    password = properties.get("ssl.keystore.password") or None
+    password = _password(properties, "ssl.keystore.password", where)
     place = f"{where} {location}"
     if kind == "PEM":
         return _pem_identity(content, key_password or password, place)
     if kind == "JKS":
         return _jks(content, password, place, "ssl.keystore.password").identity(key_password or password, place)
     return _pkcs12(content, password, place, "ssl.keystore.password").identity(place)
+
+
+def _password(properties: Mapping[str, str], key: str, where: str) -> str | None:
+    """Half a surrogate pair is no UTF-8, and at NUL the library for PKCS12 gives up with the password on stderr."""
+    password = properties.get(key) or None
+    if password is not None and re.search("[\0\ud800-\udfff]", password):
+        raise StoreUnusable(f"{key} has characters that no password can have", where=where)
+    return password
 
 
 def _bytes(text: str) -> bytes:
@@ -272,6 +280,10 @@ def _or(failure: StoreUnusable) -> Iterator[None]:
     except StoreUnusable:
         raise
     except Exception:  # noqa: BLE001
+        raise failure from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, in cryptography
+            raise
         raise failure from None
 
 

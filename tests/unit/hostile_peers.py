@@ -325,7 +325,8 @@ class SaslPeer:
             answer = answer or b'{"status":"invalid_token"}'
         elif kind == "lifetime":
             lifetime = rng.choice((-1, 1, -(2**63), 2**63 - 1))
-        text = struct.pack(">h", -1) if message is None else struct.pack(">h", len(message)) + message.encode()
+        said = (message or "").encode() + (b"\xff" if kind == "echo" and rng.random() < 0.3 else b"")
+        text = struct.pack(">h", -1 if message is None else len(said)) + said
         body = struct.pack(">i", -1) if answer is None else struct.pack(">i", len(answer)) + answer
         return struct.pack(">h", code) + text + body + struct.pack(">q", lifetime)
 

@@ -27,15 +27,15 @@ from heliograph.kafka.sasl import read_login
 from heliograph.kafka.security import Security
 from heliograph.kafka.tokens import fetch_token
 from tests.unit.certificates import Authority, Signed, write_identity, write_trust
-from tests.unit.hostile_peers import MECHANISMS, SaslPeer, damaged, listening, tls_peer, token_peer
+from tests.unit.hostile_peers import MECHANISMS, SaslPeer, damaged, dribble, listening, tls_peer, token_peer
 
 TIMEOUT_S = 0.3
-SLACK_S = 1.0
+SLACK_S = 2.0
 LONGEST_S = 3 * TIMEOUT_S + SLACK_S
 """To connect, to ask for the versions and to log in have a limit each."""
 TOGETHER = 12
 PASSWORD = "Zq7xKv9wPt3m"
-QUICK = {"tls": 110, "sasl": 100, "token": 30, "store": 60, "jaas": 20}
+QUICK = {"tls": 120, "sasl": 110, "token": 30, "store": 50, "jaas": 20}
 LONG = {"tls": 1500, "sasl": 1500, "token": 300, "store": 1400, "jaas": 300}
 
 Attempt = Callable[[], Awaitable[object]]
@@ -148,7 +148,7 @@ def token_case(material: Material, rng: random.Random) -> tuple[str, Attempt]:
 
 def store_case(material: Material, rng: random.Random) -> tuple[str, Attempt]:
     role, kind = rng.choice(list(material.stores))
-    how = rng.choice(("damaged",) * 6 + ("cut", "cut", "random", "empty", "folder", "pipe", "password", "inline"))
+    how = rng.choice(("damaged",) * 15 + ("cut", "cut", "random", "empty", "folder", "pipe", "password", "inline"))
     content = material.stores[role, kind]
     path = material.folder / f"{role}-{rng.random()}"
     password: str | None = PASSWORD
@@ -170,6 +170,8 @@ def store_case(material: Material, rng: random.Random) -> tuple[str, Attempt]:
     properties = {f"ssl.{role}.location": str(path), "ssl.key.password": password or ""}
     if password is not None:
         properties[f"ssl.{role}.password"] = password
+    if role == "keystore":
+        properties["ssl.truststore.certificates"] = material.authority.own.pem
     if how == "inline":
         text = damaged(rng, material.client.key_pem().encode()).decode(errors="surrogateescape")
         properties = {"ssl.keystore.key": text, "ssl.keystore.certificate.chain": material.client.pem[:-30]}
@@ -182,11 +184,11 @@ def store_case(material: Material, rng: random.Random) -> tuple[str, Attempt]:
         finally:
             path.rmdir() if how == "folder" else path.unlink()
 
-    return f"{role} {kind}: {how}", attempt
+    return how if how in ("inline", "empty", "folder", "pipe") else f"{role} {kind}: {how}", attempt
 
 
 def jaas_case(_material: Material, rng: random.Random) -> tuple[str, Attempt]:
-    mechanism = rng.choice(MECHANISMS)
+    mechanism = rng.choice(("SCRAM-SHA-256",) * 9 + MECHANISMS)
     text = list(f'a.b.ScramLoginModule required username="me" password="{PASSWORD}" x=y;')
     for _ in range(rng.choice((1, 2, 5, 20))):
         at = rng.randrange(len(text))
@@ -198,7 +200,7 @@ def jaas_case(_material: Material, rng: random.Random) -> tuple[str, Attempt]:
         elif how == 2:
             text[at:at] = text[: rng.randrange(len(text) + 1)]
         else:
-            rng.shuffle(text[at:])
+            text[at:] = rng.sample(text[at:], len(text) - at)
         text = text or [" "]
 
     async def attempt() -> None:
@@ -340,6 +342,43 @@ def test_a_pem_file_of_beginnings_is_read_in_one_pass(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="no certificate"):
         Security("SSL", {"ssl.truststore.location": str(path)}).context(where="test")
     assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("wrong", [f"{PASSWORD}\0", f"{PASSWORD}\ud800"])
+def test_a_password_that_cannot_be_one_reaches_no_library(
+    material: Material, wrong: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = material.folder / "trust.pkcs12"
+    properties = {"ssl.truststore.location": str(path), "ssl.truststore.password": wrong}
+    with pytest.raises(StoreUnusable, match=r"ssl\.truststore\.password has characters"):
+        Security("SSL", properties).context(where="test")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_panic_of_a_library_is_a_typed_error() -> None:
+    panic = type("PanicException", (BaseException,), {})
+    with pytest.raises(StoreUnusable, match="test"), stores._or(StoreUnusable("test")):
+        raise panic
+    with pytest.raises(KeyboardInterrupt), stores._or(StoreUnusable("test")):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "PLAINTEXT"])
+def test_a_dribbling_peer_costs_no_processor_time(material: Material, protocol: str) -> None:
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await dribble(random.Random(1), writer, b"\x16\x03\x03\x3f\xff" if protocol == "SSL" else b"\0\x10\0\0")
+
+    security = Security(protocol, {"ssl.truststore.certificates": material.authority.own.pem})
+    before = time.process_time()
+    with pytest.raises(HeliographError):
+        asyncio.run(connect(serve, security))
+    assert time.process_time() - before < TIMEOUT_S / 2
+
+
+def test_scram_escapes_what_has_a_meaning_in_its_messages() -> None:
+    text = 'ScramLoginModule required username="a,b=c" password="x";'
+    login = read_login({"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": text}, where="test")
+    assert asyncio.run(login.begin(where="test")).auth_bytes().startswith(b"n,,n=a=2Cb=3Dc,r=")
 
 
 def test_a_semicolon_may_be_the_password() -> None:
