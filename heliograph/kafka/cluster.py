@@ -28,7 +28,7 @@ from heliograph.errors import (
 from heliograph.kafka import messages
 from heliograph.kafka.codes import error_name, is_retriable
 from heliograph.kafka.connection import BufferPool, Connection, open_connection
-from heliograph.kafka.sasl import refused_login
+from heliograph.kafka.sasl import Login, refused_login
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress
 
@@ -36,6 +36,10 @@ MAIN = "main"
 _VERSION_PROBE_TIMEOUT_S = 10.0
 RENEW_SHARE = 0.8
 """Of a session's lifetime; then we log in again."""
+MIN_RENEW_S = 0.5
+"""A session that ends sooner than we can log in is the broker's mistake; we do not log in without pause."""
+MAX_ROUNDS = 4
+"""Of a login; no mechanism needs more than two."""
 
 
 class PartitionMeta(NamedTuple):
@@ -181,8 +185,13 @@ class Cluster:
         if opening is None:
             opening = asyncio.ensure_future(self._open(key))
             self._opening[key] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+            opening.add_done_callback(lambda task: self._opened(key, task))
         return await asyncio.shield(opening)
+
+    def _opened(self, key: tuple[BrokerAddress, str], task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # a failure nobody waits for any more is no news
 
     async def _open(self, key: tuple[BrokerAddress, str]) -> Connection:
         address, _ = key
@@ -221,30 +230,41 @@ class Cluster:
         login = self.security.login(where=self._where())
         if login is None:
             return
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                lifetime_ms = await self._exchange_tokens(connection, login)
+        except TimeoutError as error:
+            raise Unreachable(f"no login within {self._timeout_s:g} s", where=connection.where) from error
+        if lifetime_ms > 0:
+            pause_s = max(lifetime_ms * RENEW_SHARE / 1000, MIN_RENEW_S)
+            asyncio.get_running_loop().call_later(pause_s, self._renew_login, connection)
+
+    async def _exchange_tokens(self, connection: Connection, login: Login) -> int:
+        """How long the session lasts, in ms; 0 for ever."""
         where = connection.where
         hello = await self.ask(connection, messages.SaslHandshakeRequest(mechanism=login.mechanism))
         if hello.error_code:
             raise AuthenticationFailed(
                 f"the broker does not take sasl.mechanism {login.mechanism}",
                 where=where,
-                remedy=f"it takes {', '.join(hello.mechanisms) or 'none'}",
+                remedy=f"it takes {login.shown(', '.join(map(str, hello.mechanisms or ()))) or 'none'}",
             )
         exchange = await login.begin(where=where)
         lifetime_ms = 0
-        while not exchange.is_done():
+        for _ in range(MAX_ROUNDS):
             answer = await self.ask(connection, messages.SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes()))
             if answer.error_code:
                 raise refused_login(login, answer.error_message, where=where)
-            lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
-            try:
-                exchange.receive(bytes(answer.auth_bytes))
-            except (ValueError, KeyError) as error:
-                raise refused_login(login, "the broker's answer proves nothing", where=where) from error
+            lifetime_ms = int(getattr(answer, "session_lifetime_ms", 0) or 0)
+            try:  # beside the event loop: SCRAM hashes for as long as the broker asks, within limits
+                await asyncio.to_thread(exchange.receive, bytes(answer.auth_bytes or b""))
+            except (ValueError, KeyError):
+                raise refused_login(login, "the broker's answer proves nothing", where=where) from None
+            if exchange.is_done():
+                break
         if not exchange.is_authenticated():
             raise refused_login(login, "", where=where)
-        if lifetime_ms > 0:
-            loop = asyncio.get_running_loop()
-            loop.call_later(lifetime_ms * RENEW_SHARE / 1000, self._renew_login, connection)
+        return lifetime_ms
 
     def _renew_login(self, connection: Connection) -> None:
         if connection.is_open:
@@ -279,7 +299,7 @@ class Cluster:
             raise UnsupportedVersion(
                 "the broker is older than 2.4", where=connection.where, remedy="heliograph works with 2.4 and newer"
             )
-        return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys or ()}
 
     async def _exchange(
         self,

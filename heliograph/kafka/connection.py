@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from heliograph.errors import HeliographError, ProtocolError, Unreachable
+from heliograph.errors import HeliographError, ProtocolError, TlsFailed, Unreachable
 from heliograph.kafka.types import BrokerAddress
-from heliograph.kafka.wire import PlainWire, TlsWire, Wire, explain, start_tls
+from heliograph.kafka.wire import TLS_ALERT, PlainWire, TlsWire, Wire, explain, start_tls
 
 Buffer = bytes | bytearray | memoryview
 Resolved = tuple[Any, ...]
@@ -251,6 +251,11 @@ class Connection:
         self._on_answer(body)
 
     def _on_size(self, size: int) -> None:
+        if not self._answered_once and self._head.startswith(TLS_ALERT):
+            self.close(
+                TlsFailed("the port speaks TLS, not plain text", where=self.where, remedy="check security.protocol")
+            )
+            return
         if not 4 <= size <= MAX_RESPONSE_BYTES:
             self.close(
                 ProtocolError(
@@ -306,26 +311,23 @@ class Connection:
         )
 
     def _broken(self, error: OSError) -> HeliographError:
-        """In TLS 1.3 a broker refuses our certificate only after the handshake."""
-        if isinstance(error, ssl.SSLError):
-            return explain(error, self.address.host, self.where)
+        if isinstance(error, ssl.SSLError) and not isinstance(
+            error, ssl.SSLEOFError
+        ):  # in TLS 1.3 our certificate is judged after the handshake
+            return explain(error, self.address.host, self.where, has_cipher=True)
+        if isinstance(error, ConnectionError | ssl.SSLEOFError) and not self._answered_once:
+            return self._hung_up()
         return Unreachable("connection broken", where=self.where, why=error.strerror or str(error))
 
     def _hung_up(self) -> Unreachable:
         if self._answered_once:
             return Unreachable("the broker closed the connection", where=self.where)
-        if isinstance(self._wire, TlsWire):
-            return Unreachable(
-                "the broker hung up before its first answer",
-                where=self.where,
-                why="usual cause: the listener wants a client's certificate, and does not like ours or sees none",
-                remedy="check ssl.keystore.*",
-            )
+        in_tls = isinstance(self._wire, TlsWire)
         return Unreachable(
             "the broker hung up before its first answer",
             where=self.where,
-            why="usual cause: plain text sent to a TLS or SASL listener",
-            remedy="check security.protocol",
+            why="usual cause: " + ("it wants a client certificate" if in_tls else "plain text sent to a TLS listener"),
+            remedy="check ssl.keystore.* and security.protocol" if in_tls else "check security.protocol",
         )
 
 
@@ -345,6 +347,8 @@ async def open_connection(
             wire: Wire = PlainWire(sock) if tls is None else await start_tls(sock, tls, address.host, where=where)
     except TimeoutError as error:
         raise too_slow(connect_timeout_s, where=where) from error
+    except (ValueError, OverflowError, TypeError) as error:  # a broker may call itself anything in its metadata
+        raise Unreachable(f'"{address.host}" port {address.port} is no address', where=where) from error
     return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s)
 
 

@@ -37,9 +37,10 @@ def parse_jaas(text: str, *, where: str) -> Jaas:
     """One login module; values may be quoted or not, and the semicolon at the end may be missing."""
     tokens = _tokens(text, where)
     words = [value for _, value in tokens]
+    ends = [index for index, token in enumerate(tokens) if token == ("mark", ";")]
     if len(words) < 2 or words[1].lower() not in _FLAGS:
         raise _refusal("it must begin with a login module and a flag such as required", where)
-    if (";" in (value for kind, value in tokens if kind == "mark")) and words.index(";") != len(words) - 1:
+    if ends and ends[0] != len(words) - 1:
         raise _refusal("it has more than one login module", where)
     rest = [token for token in tokens[2:] if token != ("mark", ";")]
     options: dict[str, str] = {}

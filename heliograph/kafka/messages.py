@@ -134,4 +134,4 @@ def decode_response(request: ApiMessage, body: memoryview, *, where: str) -> Any
     except (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
         raise ProtocolError(
             f"the answer to {request.name} cannot be read", where=where, why=f"{type(error).__name__}: {error}"
-        ) from error
+        ) from None  # the cause holds the answer, and a broker may repeat our password

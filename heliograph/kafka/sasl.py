@@ -1,43 +1,41 @@
 """Logging in: SASL mechanisms over a broker's connection, by what the client keys say.
 
-The exchange of tokens of PLAIN and SCRAM is kafka-python's; OAUTHBEARER's token comes from a file or from a
-client-credentials endpoint, and is fetched anew for each login. Nothing of a password or token is in any error.
+The messages of PLAIN and SCRAM are kafka-python's; OAUTHBEARER's token is fetched anew for each login. Nothing of a
+password or token is in any error.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import urllib.error
-import urllib.parse
-import urllib.request
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
-from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
 from kafka.net.sasl.plain import SaslMechanismPlain
 from kafka.net.sasl.scram import SaslMechanismScram
 
 from heliograph.errors import AuthenticationFailed, ConfigError
 from heliograph.kafka.jaas import Jaas, parse_jaas
+from heliograph.kafka.tokens import fetch_token
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _NOT_HERE = {
     "GSSAPI": "Kerberos is not supported",
     "AWS_MSK_IAM": "MSK's IAM login is not supported",
 }
-TOKEN_TIMEOUT_S = 10.0
 TOKEN_OPTION = "oauth.access.token"
-_MAX_TOKEN_BYTES = 1024 * 1024
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
+"""Of SCRAM. Java's clients refuse less too; more would let a broker keep us hashing."""
+_ITERATIONS = re.compile(rb",i=([0-9]{1,9})(?:,|$)")
+_MAX_SHOWN = 200
 _MODULES = {
     "PLAIN": ("PlainLoginModule",),
     "SCRAM-SHA-256": ("ScramLoginModule",),
     "SCRAM-SHA-512": ("ScramLoginModule",),
     "OAUTHBEARER": ("OAuthBearerLoginModule",),
 }
+_ALL_MODULES = {name for names in _MODULES.values() for name in names}
 
 
 class Exchange(Protocol):
@@ -59,26 +57,58 @@ class Login:
 
     async def begin(self, *, where: str) -> Exchange:
         """A new exchange; of OAUTHBEARER the token is fetched first, beside the event loop."""
-        if self.mechanism != "OAUTHBEARER":
-            kind = SaslMechanismPlain if self.mechanism == "PLAIN" else SaslMechanismScram
-            exchange: Exchange = kind(
-                sasl_plain_username=self.options["username"],
-                sasl_plain_password=self.options["password"],
-                sasl_mechanism=self.mechanism,
-            )
-            return exchange
-        token = await asyncio.to_thread(fetch_token, self.options, where)
-        bearer: Exchange = SaslMechanismOAuth(sasl_oauth_token_provider=_FixedToken(token))
-        return bearer
+        if self.mechanism == "OAUTHBEARER":
+            return _Bearer(await asyncio.to_thread(fetch_token, self.options, where))
+        user = self.options["username"]
+        kind = SaslMechanismPlain
+        if self.mechanism != "PLAIN":
+            kind, user = _Scram, user.replace("=", "=3D").replace(",", "=2C")
+        exchange: Exchange = kind(
+            sasl_plain_username=user,
+            sasl_plain_password=self.options["password"],
+            sasl_mechanism=self.mechanism,
+        )
+        return exchange
+
+    def shown(self, text: str) -> str:
+        """What the broker said, fit for a log: one short line, and nothing if it repeats a secret of ours."""
+        secrets = (self.options.get(name) for name in ("password", "client_secret", "token"))
+        if any(secret and secret in text for secret in secrets):
+            return "(the broker's text shows a secret)"
+        line = "".join(character if character.isprintable() else " " for character in text[:_MAX_SHOWN])
+        return line.strip()
 
 
-class _FixedToken(AbstractTokenProvider):  # type: ignore[misc]
+class _Scram(SaslMechanismScram):  # type: ignore[misc]
+    """Refuses what makes our proof cheap to guess, or slow to compute."""
+
+    def receive(self, auth_bytes: bytes) -> object:
+        if self._state == 0:
+            match = _ITERATIONS.search(auth_bytes)
+            if match is None or not MIN_ITERATIONS <= int(match[1]) <= MAX_ITERATIONS:
+                raise ValueError("the number of iterations")
+        return super().receive(auth_bytes)
+
+
+class _Bearer:
+    """OAUTHBEARER: one message; to an error we say that we have seen it, and the broker refuses us."""
+
     def __init__(self, token: str) -> None:
-        super().__init__()
-        self._token = token
+        self._message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+        self._accepted = False
 
-    def token(self) -> str:
-        return self._token
+    def auth_bytes(self) -> bytes:
+        return self._message
+
+    def receive(self, auth_bytes: bytes) -> object:
+        self._accepted = not auth_bytes
+        self._message = b"\x01"
+        return self._accepted
+
+    def is_done(self) -> bool:
+        return self._accepted
+
+    is_authenticated = is_done
 
 
 def read_login(properties: Mapping[str, str], *, where: str) -> Login:
@@ -95,8 +125,10 @@ def read_login(properties: Mapping[str, str], *, where: str) -> Login:
     text = properties.get("sasl.jaas.config", "").strip()
     jaas = parse_jaas(text, where=where) if text else None
     if jaas is not None and jaas.short_name not in _MODULES[mechanism]:
+        # In a damaged line anything may stand in the module's place, also a password.
+        named = jaas.short_name if jaas.short_name in _ALL_MODULES else "another module"
         raise ConfigError(
-            f"sasl.jaas.config names {jaas.short_name}, which does not go with sasl.mechanism {mechanism}", where=where
+            f"sasl.jaas.config names {named}, which does not go with sasl.mechanism {mechanism}", where=where
         )
     if mechanism == "OAUTHBEARER":
         return _oauth_login(properties, jaas, where)
@@ -106,7 +138,15 @@ def read_login(properties: Mapping[str, str], *, where: str) -> Login:
             where=where,
             remedy='sasl.jaas.config = <module> required username="u" password="p";',
         )
+    for name in ("username", "password"):
+        if not _can_be_sent(jaas.options[name]):
+            raise ConfigError(f"the {name} has characters that cannot be sent", where=where)
     return Login(mechanism=mechanism, user=jaas.options["username"], options=jaas.options)
+
+
+def _can_be_sent(text: str) -> bool:
+    """NUL ends a field of PLAIN; half a surrogate pair is no UTF-8."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _oauth_login(properties: Mapping[str, str], jaas: Jaas | None, where: str) -> Login:
@@ -143,54 +183,10 @@ def inline_token(properties: Mapping[str, str], *, where: str) -> dict[str, str]
     return {"sasl.oauthbearer.token.endpoint.url": "", "sasl.jaas.config": jaas}
 
 
-def fetch_token(options: Mapping[str, str], where: str) -> str:
-    """A token: as given, from a file, or from a client-credentials endpoint. Blocking."""
-    if "token" in options:
-        return options["token"]
-    url = urllib.parse.urlsplit(options["url"])
-    if url.scheme == "file":
-        try:
-            return Path(urllib.parse.unquote(url.path)).read_text().strip()
-        except (OSError, ValueError) as error:
-            raise AuthenticationFailed(f'the token file "{url.path}" cannot be read', where=where) from error
-    if url.scheme not in ("http", "https"):
-        raise AuthenticationFailed(f'a token cannot be fetched from "{url.scheme}:"', where=where)
-    return _ask_endpoint(options, where)
-
-
-def _ask_endpoint(options: Mapping[str, str], where: str) -> str:
-    url = options["url"]
-    form = {"grant_type": "client_credentials"}
-    if "scope" in options:
-        form["scope"] = options["scope"]
-    pair = f"{options.get('client_id', '')}:{options.get('client_secret', '')}"
-    request = urllib.request.Request(  # the scheme was checked
-        url,
-        data=urllib.parse.urlencode(form).encode(),
-        headers={"Authorization": "Basic " + base64.b64encode(pair.encode()).decode(), "Accept": "application/json"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=TOKEN_TIMEOUT_S) as answer:
-            body = answer.read(_MAX_TOKEN_BYTES)
-    except urllib.error.HTTPError as error:
-        raise AuthenticationFailed(
-            f"the token endpoint answered {error.code}", where=f"{where} {url}", remedy="check client id and secret"
-        ) from None
-    except OSError as error:
-        raise AuthenticationFailed(
-            "the token endpoint does not answer", where=f"{where} {url}", why=str(error)
-        ) from None
-    try:
-        token = json.loads(body)["access_token"]
-    except (ValueError, KeyError, TypeError):
-        raise AuthenticationFailed("the token endpoint's answer has no access_token", where=f"{where} {url}") from None
-    return str(token)
-
-
 def refused_login(login: Login, why: str | None, *, where: str) -> AuthenticationFailed:
     return AuthenticationFailed(
         f'login as "{login.user}" with {login.mechanism} was refused',
         where=where,
-        why=why or "",
+        why=login.shown(why or ""),
         remedy="check user, password and sasl.mechanism",
     )

@@ -86,7 +86,7 @@ class Security:
         for key in _FILES:
             location = current.get(key, "").strip()
             if location:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, ValueError):
                     status = Path(location).stat()
                     found.append((status.st_mtime_ns, status.st_size, status.st_ino))
         return tuple(found)
@@ -119,6 +119,7 @@ class Security:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.checks_host
         context.verify_mode = ssl.CERT_REQUIRED
+        context.options |= ssl.OP_NO_RENEGOTIATION  # as in Kafka; a send that has to wait for a read would spin
         self._set_versions(context, where)
         self._set_ciphers(context, where)
         current = self.current()
@@ -126,7 +127,10 @@ class Security:
         if trusted is None:
             context.load_default_certs()
         else:
-            context.load_verify_locations(cadata=trusted.decode("ascii"))
+            try:
+                context.load_verify_locations(cadata=trusted.decode("ascii"))
+            except ssl.SSLError as error:
+                raise StoreUnusable("a trusted certificate is damaged", where=where, why=str(error.reason)) from error
             # A store may hold a broker's own certificate, or an intermediate one, without its root.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
@@ -135,9 +139,11 @@ class Security:
             with _as_file(identity) as path:
                 try:
                     context.load_cert_chain(path)
-                except ssl.SSLError as error:
+                except (ssl.SSLError, OSError) as error:
                     raise StoreUnusable(
-                        "certificate and key of the key store do not go together", where=where, why=str(error.reason)
+                        "certificate and key of the key store do not go together",
+                        where=where,
+                        why=getattr(error, "reason", ""),
                     ) from error
         return context
 
@@ -161,7 +167,7 @@ class Security:
         if older:
             try:
                 context.set_ciphers(":".join(older))
-            except ssl.SSLError as error:
+            except (ssl.SSLError, ValueError) as error:
                 raise ConfigError(
                     f'ssl.cipher.suites "{", ".join(names)}" names no cipher known here', where=where
                 ) from error

@@ -2,12 +2,17 @@
 
 From the client keys `ssl.truststore.*` and `ssl.keystore.*` to PEM, which is what Python's TLS takes. Reads files
 each time it is asked, so that a store that was replaced is noticed; keeps nothing and writes nothing.
+
+Whatever a parser raises becomes StoreUnusable, without its cause: that may show a password or a key.
 """
 
 from __future__ import annotations
 
+import binascii
+import contextlib
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,12 +30,13 @@ from cryptography.hazmat.primitives.serialization import (
 
 from heliograph.errors import StoreUnusable
 
-MAX_STORE_BYTES = 16 * 1024 * 1024
+MAX_STORE_BYTES = 4 * 1024 * 1024
+"""Java's own store with every public authority has 0.2 MB."""
+MAX_ITERATIONS = 5_000_000
+"""Of the hashing that makes a key from a password: Java does 10,000, OWASP asks for 600,000; a damaged or hostile
+store may ask for hours."""
 _JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-_CERTIFICATE = re.compile(
-    rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END (?:TRUSTED )?CERTIFICATE-----", re.DOTALL
-)
-_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
+_PEM_LABEL = re.compile(rb"([A-Z0-9 ]{1,40})-----")
 TYPES = ("JKS", "PKCS12", "PEM")
 
 
@@ -53,18 +59,18 @@ def load_trusted(properties: Mapping[str, str], *, where: str) -> bytes | None:
     """The certificates to trust, as PEM; None means those of the system."""
     inline = properties.get("ssl.truststore.certificates", "").strip()
     if inline:
-        return _pem_certificates(inline.encode(), f"{where} ssl.truststore.certificates")
+        return _pem_certificates(_bytes(inline), f"{where} ssl.truststore.certificates")
     location = properties.get("ssl.truststore.location", "").strip()
     if not location:
         return None
     content = _read(location, f"{where} ssl.truststore.location")
     kind = _kind(properties.get("ssl.truststore.type"), content, where)
-    password = properties.get("ssl.truststore.password") or None
+    password = _password(properties, "ssl.truststore.password", where)
     place = f"{where} {location}"
     if kind == "PEM":
         return _pem_certificates(content, place)
     if kind == "JKS":
-        found = [certificate for certificate, _ in _jks(content, password, place, "ssl.truststore.password").trusted]
+        found = _jks(content, password, place, "ssl.truststore.password").trusted(place)
     else:
         found = _pkcs12(content, password, place, "ssl.truststore.password").certificates
     if not found:
@@ -74,16 +80,16 @@ def load_trusted(properties: Mapping[str, str], *, where: str) -> bytes | None:
 
 def load_identity(properties: Mapping[str, str], *, where: str) -> Identity | None:
     """The client's certificate and key; None if there is none."""
-    key_password = properties.get("ssl.key.password") or None
+    key_password = _password(properties, "ssl.key.password", where)
     chain, key = (properties.get(f"ssl.keystore.{name}", "").strip() for name in ("certificate.chain", "key"))
     if chain or key:
-        return _pem_identity(f"{chain}\n{key}".encode(), key_password, f"{where} ssl.keystore.key")
+        return _pem_identity(_bytes(f"{chain}\n{key}"), key_password, f"{where} ssl.keystore.key")
     location = properties.get("ssl.keystore.location", "").strip()
     if not location:
         return None
     content = _read(location, f"{where} ssl.keystore.location")
     kind = _kind(properties.get("ssl.keystore.type"), content, where)
-    password = properties.get("ssl.keystore.password") or None
+    password = _password(properties, "ssl.keystore.password", where)
     place = f"{where} {location}"
     if kind == "PEM":
         return _pem_identity(content, key_password or password, place)
@@ -92,9 +98,25 @@ def load_identity(properties: Mapping[str, str], *, where: str) -> Identity | No
     return _pkcs12(content, password, place, "ssl.keystore.password").identity(place)
 
 
+def _password(properties: Mapping[str, str], key: str, where: str) -> str | None:
+    """Half a surrogate pair is no UTF-8, and at NUL the library for PKCS12 gives up with the password on stderr."""
+    password = properties.get(key) or None
+    if password is not None and re.search("[\0\ud800-\udfff]", password):
+        raise StoreUnusable(f"{key} has characters that no password can have", where=where)
+    return password
+
+
+def _bytes(text: str) -> bytes:
+    """What no encoding has, and no PEM either, becomes a question mark."""
+    return text.encode(errors="replace")
+
+
 def _read(location: str, where: str) -> bytes:
     try:
-        with Path(location).open("rb") as file:
+        path = Path(location)
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe may take for ever
+            raise StoreUnusable(f'the store "{location}" is not a file', where=where)
+        with path.open("rb") as file:
             content = file.read(MAX_STORE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise StoreUnusable(
@@ -117,29 +139,42 @@ def _kind(named: str | None, content: bytes, where: str) -> str:
 # -- PEM
 
 
+def _pem_blocks(content: bytes, label: bytes) -> Iterator[bytes]:
+    """The blocks whose label ends so. One pass: a search for each end would read a file of beginnings for ever."""
+    for part in content.split(b"-----BEGIN ")[1:]:
+        match = _PEM_LABEL.match(part)
+        if match is None or not match[1].endswith(label):
+            continue
+        body, end, _ = part.partition(b"-----END " + match[0])
+        if end:
+            yield b"-----BEGIN " + body + end
+
+
 def _pem_certificates(content: bytes, place: str) -> bytes:
-    blocks = _CERTIFICATE.findall(content)
+    blocks = list(_pem_blocks(content, b"CERTIFICATE"))
     if not blocks:
         raise StoreUnusable("no certificate in PEM form", where=place)
-    return b"".join(_checked(block, place) for block in blocks)
-
-
-def _checked(block: bytes, place: str) -> bytes:
-    try:
-        return x509.load_pem_x509_certificate(block).public_bytes(Encoding.PEM)
-    except ValueError as error:
-        raise StoreUnusable("a certificate is damaged", where=place, why=str(error)) from error
+    with _or(StoreUnusable("a certificate is damaged", where=place)):
+        return b"".join(x509.load_pem_x509_certificate(block).public_bytes(Encoding.PEM) for block in blocks)
 
 
 def _pem_identity(content: bytes, password: str | None, place: str) -> Identity:
-    keys = _KEY.findall(content)
-    if not keys:
+    block = next(_pem_blocks(content, b"PRIVATE KEY"), None)
+    if block is None:
         raise StoreUnusable("no private key in PEM form", where=place)
+    is_encrypted = b"ENCRYPTED" in block
+    if is_encrypted:
+        _refuse_slow(_unarmoured(block), place)
+    with _or(_bad_password("the private key", place, "ssl.key.password")):
+        key = _pem_key(load_pem_private_key(block, password.encode() if password and is_encrypted else None))
+    return Identity(certificates=_pem_certificates(content, place), key=key)
+
+
+def _unarmoured(block: bytes) -> bytes:
     try:
-        key = load_pem_private_key(keys[0], password.encode() if password and b"ENCRYPTED" in keys[0] else None)
-    except (ValueError, TypeError) as error:
-        raise _bad_password("the private key", place, "ssl.key.password") from error
-    return Identity(certificates=_pem_certificates(content, place), key=_pem_key(key))
+        return binascii.a2b_base64(b"".join(block.splitlines()[1:-1]))
+    except binascii.Error:
+        return b""
 
 
 def _pem_key(key: Any) -> bytes:
@@ -162,15 +197,15 @@ class _Pkcs12:
 
 
 def _pkcs12(content: bytes, password: str | None, place: str, password_key: str) -> _Pkcs12:
-    try:
+    _refuse_slow(content, place)
+    failure = _bad_password("the store", place, password_key)
+    if content[:1] != b"\x30":
+        failure = StoreUnusable("this is neither a JKS, a PKCS12 nor a PEM store", where=place)
+    with _or(failure):
         store = pkcs12.load_pkcs12(content, password.encode() if password is not None else None)
-    except (ValueError, TypeError) as error:
-        if content[:1] != b"\x30":
-            raise StoreUnusable("this is neither a JKS, a PKCS12 nor a PEM store", where=place) from error
-        raise _bad_password("the store", place, password_key) from error
-    others = [certificate.certificate.public_bytes(Encoding.PEM) for certificate in store.additional_certs]
-    own = [store.cert.certificate.public_bytes(Encoding.PEM)] if store.cert is not None else []
-    key = _pem_key(store.key) if store.key is not None else None
+        others = [certificate.certificate.public_bytes(Encoding.PEM) for certificate in store.additional_certs]
+        own = [store.cert.certificate.public_bytes(Encoding.PEM)] if store.cert is not None else []
+        key = _pem_key(store.key) if store.key is not None else None
     return _Pkcs12(certificates=own + others, chain=b"".join(own + others) if own else b"", key=key)
 
 
@@ -181,34 +216,80 @@ def _pkcs12(content: bytes, password: str | None, place: str, password_key: str)
 class _Jks:
     store: Any = field(repr=False)
 
-    @property
-    def trusted(self) -> list[tuple[bytes, str]]:
-        return [(_der(entry.cert), alias) for alias, entry in sorted(self.store.certs.items())]
+    def trusted(self, place: str) -> list[bytes]:
+        return [_der(entry.cert, place) for _, entry in sorted(self.store.certs.items())]
 
     def identity(self, password: str | None, place: str) -> Identity:
-        for _, entry in sorted(self.store.private_keys.items()):
-            try:
-                if not entry.is_decrypted():
-                    entry.decrypt(password or "")
-                key = load_der_private_key(entry.pkey_pkcs8, None)
-            except (jks.util.KeystoreException, ValueError, TypeError) as error:
-                raise _bad_password("the private key", place, "ssl.key.password") from error
-            chain = b"".join(_der(certificate) for _, certificate in entry.cert_chain)
-            return Identity(certificates=chain, key=_pem_key(key))
-        raise StoreUnusable("the store has no private key", where=place)
+        entry = next((entry for _, entry in sorted(self.store.private_keys.items())), None)
+        if entry is None:
+            raise StoreUnusable("the store has no private key", where=place)
+        _refuse_slow(entry._encrypted or b"", place)
+        with _or(_bad_password("the private key", place, "ssl.key.password")):
+            entry.decrypt(password or "")
+            key = _pem_key(load_der_private_key(entry.pkey_pkcs8, None))
+        chain = b"".join(_der(certificate, place) for _, certificate in entry.cert_chain)
+        if not chain:
+            raise StoreUnusable("the private key has no certificate", where=place)
+        return Identity(certificates=chain, key=key)
 
 
 def _jks(content: bytes, password: str | None, place: str, password_key: str) -> _Jks:
+    """Without a password the store's seal is not checked, as in Java."""
+    with _or(StoreUnusable("the JKS store is damaged", where=place)):
+        try:
+            return _Jks(jks.KeyStore.loads(content, password, try_decrypt_keys=False))
+        except jks.util.KeystoreSignatureException:
+            raise _bad_password("the store", place, password_key) from None
+
+
+def _der(content: bytes, place: str) -> bytes:
+    with _or(StoreUnusable("a certificate is damaged", where=place)):
+        return x509.load_der_x509_certificate(content).public_bytes(Encoding.PEM)
+
+
+# -- what goes wrong
+
+
+def _refuse_slow(content: bytes, place: str) -> None:
+    """Look at the salt and the number that follows it, wherever they stand in what is not encrypted."""
+    if any(number > MAX_ITERATIONS for number in _numbers_after_salts(content)):
+        raise StoreUnusable(
+            f"opening it would take more than {MAX_ITERATIONS} rounds of hashing", where=place, why="damaged, or a trap"
+        )
+
+
+def _numbers_after_salts(content: bytes) -> Iterator[int]:
+    """The INTEGERs that follow an OCTET STRING in a DER structure, down through every SEQUENCE and string."""
+    todo = [(0, len(content))]
+    while todo:
+        at, end = todo.pop()
+        previous = 0
+        while at + 2 <= end:
+            tag, first = content[at], content[at + 1]
+            size_bytes = first - 0x80 if first > 0x80 else 0
+            size = int.from_bytes(content[at + 2 : at + 2 + size_bytes], "big") if size_bytes else first & 0x7F
+            at += 2 + size_bytes
+            stop = min(at + size, end)
+            if tag in (0x30, 0x31, 0x24, 0xA0) or (tag == 0x04 and content[at : at + 1] == b"\x30"):
+                todo.append((at, stop))
+            elif tag == 0x02 and previous == 0x04 and stop - at <= 8:  # what is longer is no count, but a key's number
+                yield int.from_bytes(content[at:stop], "big")
+            previous, at = tag, stop
+
+
+@contextlib.contextmanager
+def _or(failure: StoreUnusable) -> Iterator[None]:
+    """Whatever a parser raises is this failure: the libraries let errors of every kind through."""
     try:
-        return _Jks(jks.KeyStore.loads(content, password or "", try_decrypt_keys=False))
-    except jks.util.KeystoreSignatureException as error:
-        raise _bad_password("the store", place, password_key) from error
-    except Exception as error:  # the library lets errors of its parser through, whatever they are
-        raise StoreUnusable("the JKS store is damaged", where=place, why=type(error).__name__) from error
-
-
-def _der(content: bytes) -> bytes:
-    return x509.load_der_x509_certificate(content).public_bytes(Encoding.PEM)
+        yield
+    except StoreUnusable:
+        raise
+    except Exception:  # noqa: BLE001
+        raise failure from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, in cryptography
+            raise
+        raise failure from None
 
 
 def _bad_password(what: str, place: str, key: str) -> StoreUnusable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -21,6 +22,12 @@ TLS_RECORD_BYTES = 16 * 1024
 _EXPIRED, _NOT_YET = 10, 9
 _HOST_MISMATCH, _ADDRESS_MISMATCH = 62, 64
 _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_NO_COMMON_VERSION = ("UNSUPPORTED_PROTOCOL", "ALERT_PROTOCOL_VERSION", "WRONG_SSL_VERSION", "NO_PROTOCOLS_AVAILABLE")
+_NO_COMMON_CIPHER = ("NO_SHARED_CIPHER", "INSUFFICIENT_SECURITY", "NO_CIPHERS_AVAILABLE")
+_ALERT = re.compile(r"ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+TLS_ALERT = b"\x15\x03"
+"""How an alert begins: what a TLS port says to plain text."""
 
 
 class Wire(Protocol):
@@ -77,6 +84,9 @@ class TlsWire:
             return self._sock.send(data)
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
             raise BlockingIOError from error
+        except (ConnectionError, ssl.SSLEOFError):
+            self._sock.recv(1)  # what came before the peer closed: an alert says why
+            raise
 
     def recv_into(self, buffer: memoryview) -> int:
         try:
@@ -104,7 +114,11 @@ def _joined(buffers: Sequence[memoryview]) -> bytes:
 
 async def start_tls(sock: socket.socket, context: ssl.SSLContext, host: str, *, where: str) -> TlsWire:
     """Shake hands; the server's name is always sent. Raises TlsFailed for what is wrong with certificates."""
-    wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    except BaseException:
+        sock.close()
+        raise
     loop = asyncio.get_running_loop()
     while True:
         ready: asyncio.Future[None] = loop.create_future()
@@ -116,8 +130,9 @@ async def start_tls(sock: socket.socket, context: ssl.SSLContext, host: str, *, 
         except ssl.SSLWantWriteError:
             loop.add_writer(wrapped, _set, ready)
         except (ssl.SSLError, OSError) as error:
+            has_cipher = wrapped.cipher() is not None
             wrapped.close()
-            raise explain(error, host, where) from error
+            raise explain(error, host, where, has_cipher=has_cipher) from error
         try:
             await ready
         except BaseException:
@@ -134,25 +149,34 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def explain(error: OSError, host: str, where: str) -> TlsFailed | Unreachable:
-    """A handshake that failed, named as what it is."""
+def explain(error: OSError, host: str, where: str, *, has_cipher: bool) -> TlsFailed | Unreachable:
+    """A handshake that failed, named as what it is. `has_cipher`: the broker had agreed to one before."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error, host, where)
-    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
+    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return Unreachable(
             "the broker hung up during the TLS handshake",
             where=where,
             why="the port may not speak TLS, or want a client certificate",
             remedy="check security.protocol, and ssl.keystore.* if the listener asks for a certificate",
         )
-    reason = error.reason or str(error)
-    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"):
-        return TlsFailed(
-            "the port speaks plain text, not TLS", where=where, remedy="check security.protocol and the port"
-        )
-    if "CERTIFICATE_REQUIRED" in reason or "BAD_CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-        return TlsFailed("the broker refuses our certificate", where=where, why=reason, remedy="check ssl.keystore.*")
-    return TlsFailed("the TLS handshake failed", where=where, why=reason, remedy="check ssl.protocol and the ciphers")
+    what, remedy = _explain_reason(error.reason or "", has_cipher=has_cipher)
+    return TlsFailed(what, where=where, why=error.reason or "", remedy=remedy)
+
+
+def _explain_reason(reason: str, *, has_cipher: bool) -> tuple[str, str]:
+    """What OpenSSL's word means, and what to do. Java and OpenSSL word the lack of a certificate differently."""
+    if reason in _NOT_TLS and not has_cipher:
+        return "the port speaks plain text, not TLS", "check security.protocol and the port"
+    if "CERTIFICATE_REQUIRED" in reason or (has_cipher and "ALERT_HANDSHAKE_FAILURE" in reason):
+        return "the broker wants a client certificate", "set ssl.keystore.*"
+    if _ALERT.search(reason):
+        return "the broker refuses our certificate, or misses one", "check ssl.keystore.*"
+    if any(word in reason for word in _NO_COMMON_VERSION):
+        return "the broker and we have no TLS version in common", "check ssl.enabled.protocols on both sides"
+    if any(word in reason for word in (*_NO_COMMON_CIPHER, "ALERT_HANDSHAKE_FAILURE")):
+        return "the broker and we have no cipher in common", "check ssl.cipher.suites and the broker's certificate"
+    return "TLS with the broker failed", "check ssl.enabled.protocols and ssl.cipher.suites"
 
 
 def _explain_certificate(error: ssl.SSLCertVerificationError, host: str, where: str) -> TlsFailed:

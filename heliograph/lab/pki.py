@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-LIFETIME = datetime.timedelta(days=30)
+LIFETIME = datetime.timedelta(days=60)
 LOOPBACK = ("127.0.0.1", "localhost")
 _SHROUDED_KEY_BAG = bytes.fromhex("060b2a864886f70d010c0a0102")
 """The object identifier that stands before an encrypted key in a PKCS12 store (RFC 7292)."""
@@ -84,34 +84,15 @@ class Authority:
     """Signs certificates for brokers and clients."""
 
     def __init__(self, name: str = "lab authority") -> None:
-        self.own = _make(name, issuer=None, names=(), not_before=None, not_after=None)
+        self.own = _make(name, issuer=None, names=(), days=LIFETIME.days)
 
-    def sign(
-        self,
-        name: str,
-        *,
-        names: Sequence[str] = LOOPBACK,
-        not_before: datetime.datetime | None = None,
-        not_after: datetime.datetime | None = None,
-    ) -> Signed:
-        """`names` are the hosts it is good for; without times it is good now and for a month."""
-        return _make(name, issuer=self.own, names=names, not_before=not_before, not_after=not_after)
-
-    def sign_expired(self, name: str, *, names: Sequence[str] = LOOPBACK) -> Signed:
-        """One that ended yesterday."""
-        yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
-        return self.sign(name, names=names, not_before=yesterday - LIFETIME, not_after=yesterday)
+    def sign(self, name: str, *, names: Sequence[str] = LOOPBACK, days: int = LIFETIME.days) -> Signed:
+        """`names` are the hosts it is good for; its time ends in so many days, or has ended if they are negative."""
+        return _make(name, issuer=self.own, names=names, days=days)
 
 
-def _make(
-    name: str,
-    *,
-    issuer: Signed | None,
-    names: Sequence[str],
-    not_before: datetime.datetime | None,
-    not_after: datetime.datetime | None,
-) -> Signed:
-    now = datetime.datetime.now(datetime.UTC)
+def _make(name: str, *, issuer: Signed | None, names: Sequence[str], days: int) -> Signed:
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
@@ -120,8 +101,8 @@ def _make(
         .issuer_name(issuer.certificate.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(not_before or now - LIFETIME)
-        .not_valid_after(not_after or now + LIFETIME)
+        .not_valid_before(end - 2 * LIFETIME)
+        .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if names:
@@ -160,6 +141,14 @@ def key_store(kind: str, signed: Signed, password: str, key_password: str = "") 
     entry = jks.PrivateKeyEntry.new("me", [signed.der], der, "pkcs8")
     entry.encrypt(key_password or password)
     return bytes(jks.KeyStore.new("jks", [entry]).saves(password))
+
+
+def write_trust(folder: Path, kind: str, authorities: Sequence[Authority], password: str) -> Path:
+    return write_private(folder / f"trust.{kind.lower()}", trust_store(kind, authorities, password))
+
+
+def write_identity(folder: Path, kind: str, signed: Signed, password: str) -> Path:
+    return write_private(folder / f"identity.{kind.lower()}", key_store(kind, signed, password))
 
 
 def write_private(path: Path, content: bytes | str) -> Path:

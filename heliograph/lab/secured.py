@@ -132,7 +132,7 @@ class Secured:
         routed = broker_name(self.alias, broker_id)
         signed = {
             "server": self.authority.sign(routed, names=(*LOOPBACK, routed, bootstrap_name(self.alias))),
-            "expired": self.authority.sign_expired(routed),
+            "expired": self.authority.sign(routed, days=-1),
             "wrong_host": self.authority.sign(WRONG_HOST, names=(WRONG_HOST,)),
         }
         for name, certificate in signed.items():

@@ -18,6 +18,7 @@ from heliograph.config.load import parse_settings
 from heliograph.errors import ConfigError
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
+from heliograph.lab.pki import Authority, Signed
 from heliograph.preflight import probe as probe_module
 from heliograph.preflight.access import Access, list_accesses
 from heliograph.preflight.certificate import Certificate, judge
@@ -26,7 +27,6 @@ from heliograph.preflight.connect import Look, look_at
 from heliograph.preflight.probe import judge_versions
 from heliograph.preflight.steps import Step, Verdict
 from tests.fake_cluster import FakeCluster
-from tests.unit.certificates import Authority, Signed
 from tests.unit.samples import BASE
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
@@ -189,7 +189,7 @@ def test_a_good_certificate_is_shown(authority: Authority, tmp_path: Path) -> No
             look = await looked(address, security=trusting(authority))
             step = next(step for step in look.steps if step.step == "tls")
             assert step.verdict is PASS
-            assert "certificate for localhost, 127.0.0.1, by CN=test authority, until 20" in step.what
+            assert "certificate for localhost, 127.0.0.1, by CN=lab authority, until 20" in step.what
             assert look.cluster is not None
 
     asyncio.run(test())
@@ -212,7 +212,7 @@ def test_a_bad_certificate_is_named_and_shown(
             step = failure(await looked(address, security=trusting(authority if trusted else Authority("other"))))
             assert step.step == "tls"
             assert text in step.what
-            assert f"certificate for {names[0]}, by CN=test authority" in step.what
+            assert f"certificate for {names[0]}, by CN=lab authority" in step.what
             assert remedy in step.remedy
 
     asyncio.run(test())

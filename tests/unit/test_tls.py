@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,34 +34,59 @@ def server(authority: Authority) -> Signed:
     return authority.sign("broker")
 
 
-@asynccontextmanager
-async def echoing(
-    folder: Path, server: Signed | None, *, client_authority: Authority | None = None
-) -> AsyncIterator[BrokerAddress]:
-    """A peer that answers every framed request with its own bytes; in plain text if it has no certificate."""
+@contextmanager
+def echoing(
+    folder: Path,
+    server: Signed | None,
+    *,
+    client_authority: Authority | None = None,
+    version: ssl.TLSVersion | None = None,
+    ciphers: str = "",
+) -> Iterator[BrokerAddress]:
+    """A peer that answers every framed request with its own bytes; in plain text if it has no certificate.
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            while True:
-                size = await reader.readexactly(4)
-                writer.write(size + await reader.readexactly(struct.unpack(">i", size)[0]))
-                await writer.drain()
-        writer.close()
-
+    In threads: asyncio's own TLS closes without the alert that a broker sends.
+    """
     context = None
     if server is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         own = folder / "server.pem"
         own.write_text(server.pem + server.key_pem())
         context.load_cert_chain(own)
+        if version is not None:
+            context.minimum_version = context.maximum_version = version
+        if ciphers:
+            context.set_ciphers(ciphers)
         if client_authority is not None:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(cadata=client_authority.own.pem)
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    try:
-        yield BrokerAddress("127.0.0.1", listening.sockets[0].getsockname()[1])
-    finally:
-        listening.close()
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor() as threads:
+        threads.submit(_accept, listening, context, threads)
+        try:
+            yield BrokerAddress("127.0.0.1", listening.getsockname()[1])
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(listening: socket.socket, context: ssl.SSLContext | None, threads: ThreadPoolExecutor) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            sock, _ = listening.accept()
+            sock.settimeout(5)
+            threads.submit(_echo, sock, context)
+
+
+def _echo(sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    with (
+        contextlib.suppress(OSError, struct.error),
+        sock,
+        context.wrap_socket(sock, server_side=True) if context else sock as peer,
+        peer.makefile("rwb") as stream,
+    ):
+        while True:
+            size = stream.read(4)
+            stream.write(size + stream.read(struct.unpack(">i", size)[0]))
+            stream.flush()
 
 
 async def open_to(address: BrokerAddress, properties: dict[str, str]) -> Connection:
@@ -80,9 +108,9 @@ async def echo(connection: Connection, *payloads: bytes) -> list[bytes]:
     return [bytes(answer[4:])]
 
 
-def failure_of(folder: Path, server: Signed | None, properties: dict[str, str], **peer: Authority) -> HeliographError:
+def failure_of(folder: Path, server: Signed | None, properties: dict[str, str], **peer: Any) -> HeliographError:
     async def test() -> None:
-        async with echoing(folder, server, **peer) as address:
+        with echoing(folder, server, **peer) as address:
             connection = await open_to(address, properties)
             await echo(connection, b"x")
 
@@ -110,7 +138,7 @@ def test_every_kind_of_store_trusts_and_identifies(
         properties |= {"ssl.truststore.type": kind, "ssl.keystore.type": kind}
 
     async def test() -> None:
-        async with echoing(tmp_path, server, client_authority=authority) as address:
+        with echoing(tmp_path, server, client_authority=authority) as address:
             connection = await open_to(address, properties)
             large = bytes(range(256)) * 8192
             assert await echo(connection, b"a", b"bc", large, b"d") == [b"abc" + large + b"d"]
@@ -131,7 +159,7 @@ def test_inline_pem_is_a_store_too(authority: Authority, server: Signed, tmp_pat
     }
 
     async def test() -> None:
-        async with echoing(tmp_path, server, client_authority=authority) as address:
+        with echoing(tmp_path, server, client_authority=authority) as address:
             connection = await open_to(address, properties)
             assert await echo(connection, b"x") == [b"x"]
             connection.close()
@@ -144,16 +172,25 @@ def trusting(authority: Authority, **more: str) -> dict[str, str]:
     return {"ssl.truststore.certificates": authority.own.pem, **given}
 
 
-def test_an_unknown_authority_is_named(server: Signed, tmp_path: Path) -> None:
-    error = failure_of(tmp_path, server, trusting(Authority("another")))
+VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+
+
+@VERSIONS
+def test_an_unknown_authority_is_named(server: Signed, tmp_path: Path, version: ssl.TLSVersion) -> None:
+    error = failure_of(tmp_path, server, trusting(Authority("another")), version=version)
     assert isinstance(error, TlsFailed)
     assert "not signed by a trusted authority" in str(error)
     assert "ssl.truststore" in str(error)
 
 
-def test_an_expired_certificate_is_named(authority: Authority, tmp_path: Path) -> None:
-    error = failure_of(tmp_path, authority.sign_expired("broker"), trusting(authority))
-    assert "has expired" in str(error)
+@VERSIONS
+@pytest.mark.parametrize(("days", "expected"), [(-1, "has expired"), (130, "is not valid yet")])
+def test_a_certificate_out_of_its_time_is_named(
+    authority: Authority, tmp_path: Path, version: ssl.TLSVersion, days: int, expected: str
+) -> None:
+    error = failure_of(tmp_path, authority.sign("broker", days=days), trusting(authority), version=version)
+    assert isinstance(error, TlsFailed)
+    assert expected in str(error)
 
 
 def test_a_certificate_of_another_host_is_named_and_the_check_can_be_switched_off(
@@ -164,7 +201,7 @@ def test_a_certificate_of_another_host_is_named_and_the_check_can_be_switched_of
     assert 'not for "127.0.0.1"' in str(error)
 
     async def test() -> None:
-        async with echoing(tmp_path, elsewhere) as address:
+        with echoing(tmp_path, elsewhere) as address:
             connection = await open_to(address, trusting(authority, ssl_endpoint_identification_algorithm=""))
             assert await echo(connection, b"x") == [b"x"]
             connection.close()
@@ -189,9 +226,99 @@ def test_a_plain_port_is_named(authority: Authority, tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def test_a_listener_that_wants_a_certificate_is_named(authority: Authority, server: Signed, tmp_path: Path) -> None:
-    error = failure_of(tmp_path, server, trusting(authority), client_authority=authority)
-    assert isinstance(error, TlsFailed | Unreachable)
+def test_a_port_that_hangs_up_may_be_a_plain_one(authority: Authority, tmp_path: Path) -> None:
+    """Kafka's plain listener takes a ClientHello for a request of 369 MB, and closes."""
+    error = failure_of(tmp_path, None, trusting(authority))
+    assert isinstance(error, Unreachable | TlsFailed)
+
+    async def test() -> None:
+        listening = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        async with listening:
+            with pytest.raises(Unreachable, match="the port may not speak TLS"):
+                await open_to(address_of(listening), trusting(authority))
+
+    asyncio.run(test())
+
+
+def address_of(listening: asyncio.Server) -> BrokerAddress:
+    return BrokerAddress("127.0.0.1", listening.sockets[0].getsockname()[1])
+
+
+@VERSIONS
+def test_plain_text_to_a_tls_port_is_named(server: Signed, tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """Some answer with an alert, OpenSSL hangs up."""
+    alert = b"\x15" + struct.pack(">HHBB", version, 2, 2, 70)
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(alert)
+        writer.close()
+
+    async def test() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+            with pytest.raises(TlsFailed, match="the port speaks TLS, not plain text"):
+                await echo_in_plain_text(address_of(listening))
+        hung_up = pytest.raises(Unreachable, match="usual cause: plain text sent to a TLS listener")
+        with echoing(tmp_path, server, version=version) as address, hung_up:
+            await echo_in_plain_text(address)
+
+    asyncio.run(test())
+
+
+async def echo_in_plain_text(address: BrokerAddress) -> None:
+    connection = await open_connection(address, where="test", pool=BufferPool(), connect_timeout_s=5, timeout_s=5)
+    await echo(connection, b"x")
+
+
+@VERSIONS
+def test_a_listener_that_wants_a_certificate_is_named(
+    authority: Authority, server: Signed, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    error = failure_of(tmp_path, server, trusting(authority), client_authority=authority, version=version)
+    assert isinstance(error, TlsFailed)
+    assert "wants a client certificate" in str(error)
+    assert "ssl.keystore" in str(error)
+
+
+@VERSIONS
+@pytest.mark.parametrize("days", [30, -1])
+def test_a_certificate_that_the_listener_refuses_is_named(
+    authority: Authority, server: Signed, tmp_path: Path, version: ssl.TLSVersion, days: int
+) -> None:
+    signer = authority if days < 0 else Authority("unknown")
+    client = signer.sign("client", days=days)
+    properties = trusting(authority) | {
+        "ssl.keystore.certificate.chain": client.pem,
+        "ssl.keystore.key": client.key_pem(),
+    }
+    error = failure_of(tmp_path, server, properties, client_authority=authority, version=version)
+    assert isinstance(error, TlsFailed)
+    assert "refuses our certificate" in str(error)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("TLSv1.2", "TLSv1_3"), ("TLSv1.3", "TLSv1_2")])
+def test_no_common_version_is_named(
+    authority: Authority, server: Signed, tmp_path: Path, ours: str, theirs: str
+) -> None:
+    properties = trusting(authority, ssl_enabled_protocols=ours)
+    error = failure_of(tmp_path, server, properties, version=ssl.TLSVersion[theirs])
+    assert isinstance(error, TlsFailed)
+    assert "no TLS version in common" in str(error)
+
+
+def test_no_common_cipher_is_named(authority: Authority, server: Signed, tmp_path: Path) -> None:
+    properties = trusting(authority, ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
+    error = failure_of(
+        tmp_path, server, properties, version=ssl.TLSVersion.TLSv1_2, ciphers="ECDHE-ECDSA-AES256-GCM-SHA384"
+    )
+    assert isinstance(error, TlsFailed)
+    assert "no cipher in common" in str(error)
+
+
+@pytest.mark.parametrize("address", [("", 1), ("a" * 70 + ".b", 1), ("..", 1), ("127.0.0.1", 70_000), ("x\0y", 1)])
+def test_an_address_that_is_none_is_named(authority: Authority, address: tuple[str, int]) -> None:
+    """A broker may say anything of itself in its metadata."""
+    with pytest.raises(Unreachable):
+        asyncio.run(open_to(BrokerAddress(*address), trusting(authority)))
 
 
 @pytest.mark.parametrize(
