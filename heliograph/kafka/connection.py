@@ -372,7 +372,7 @@ async def resolve(address: BrokerAddress, *, where: str) -> list[Resolved]:
         raise Unreachable(
             f'host name "{address.host}" cannot be resolved',
             where=where,
-            why=str(error),
+            why=getattr(error, "strerror", "") or str(error),
             remedy="check the name, and what resolves names here (DNS)",
         ) from error
 

@@ -17,7 +17,9 @@ from heliograph.config import Entry, Loaded, Settings, inspect_content, inspect_
 from heliograph.config.convert import convert
 from heliograph.config.findings import Report, Severity
 from heliograph.config.secrets import MASK, Resolver, find_placeholders, fingerprint, shown_reference
-from heliograph.errors import ConfigError
+from heliograph.errors import ConfigError, Unreachable
+from heliograph.kafka.types import BrokerAddress
+from heliograph.preflight import probe
 from tests.unit.samples import BASE
 
 RESOURCE = """\
@@ -349,9 +351,20 @@ BY_PLACEHOLDER = [
 ]
 
 
-def outputs(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` goes to the clusters; here it gets no further than their names."""
+
+    async def resolve(address: BrokerAddress, *, where: str) -> list[object]:
+        raise Unreachable(f'host name "{address.host}" cannot be resolved', where=where)
+
+    monkeypatch.setattr(probe, "resolve", resolve)
+
+
+def outputs(path: Path, capsys: pytest.CaptureFixture[str], *, online: bool = True) -> str:
     """All that any command says of a file."""
-    commands = [["check", "--offline"], ["check", "-o", "json"], ["secrets", "check"], ["config", "convert"]]
+    clusters = [] if online else ["--offline"]
+    commands = [["check", "--offline"], ["check", *clusters, "-o", "json"], ["secrets", "check"], ["config", "convert"]]
     commands += [["config", "show"], ["config", "show", "-o", "json"], ["config", "show", "-o", "properties"]]
     said = ""
     for command in commands:
@@ -377,10 +390,12 @@ def told(path: Path) -> str:
     return "".join(texts)
 
 
-def assert_unseen(text: str | bytes, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def assert_unseen(
+    text: str | bytes, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, online: bool = True
+) -> None:
     path = tmp_path / file
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    said = outputs(path, capsys) + told(path)
+    said = outputs(path, capsys, online=online) + told(path)
     assert file in said
     for secret in (MARKER, NUMBER):
         assert secret not in said, next(line for line in said.splitlines() if secret in line)
@@ -406,7 +421,9 @@ def test_no_output_shows_a_secret_written_in_clear(
 def test_no_output_shows_what_is_behind_a_placeholder(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert_unseen(f"{BASE}{line}\n", "f.properties", tmp_path, capsys)
+    """Whoever goes to a broker must say to which: an address is shown then, as `run` shows it."""
+    online = ".bootstrap.servers=" not in line
+    assert_unseen(f"{BASE}{line}\n", "f.properties", tmp_path, capsys, online=online)
 
 
 CUSTOM = f"""authentication:
