@@ -144,8 +144,9 @@ def trusting(authority: Authority, **more: str) -> dict[str, str]:
     return {"ssl.truststore.certificates": authority.own.pem, **given}
 
 
-def test_an_unknown_authority_is_named(server: Signed, tmp_path: Path) -> None:
-    error = failure_of(tmp_path, server, trusting(Authority("another")))
+@pytest.mark.parametrize("other", [Authority("another"), Authority()], ids=["other name", "same name, as renewed"])
+def test_an_unknown_authority_is_named(other: Authority, server: Signed, tmp_path: Path) -> None:
+    error = failure_of(tmp_path, server, trusting(other))
     assert isinstance(error, TlsFailed)
     assert "not signed by a trusted authority" in str(error)
     assert "ssl.truststore" in str(error)
