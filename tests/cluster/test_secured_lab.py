@@ -27,7 +27,7 @@ from heliograph.lab import Cluster, Lab, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.secured import STORES, unsigned_token
 from heliograph.lab.users import RULES
-from tests.cluster.judge import Judge
+from tests.cluster.judge import Judge, start_java
 from tests.cluster.mirror import unique
 
 Answer = TypeVar("Answer")
@@ -212,10 +212,20 @@ def test_the_proxy_closes_on_names_it_does_not_know(name: str, routed: Cluster) 
 )
 def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: str, keys: Secured, java: Judge) -> None:
     properties = keys.client_properties(listener, mechanism=mechanism, stores=stores)
+    assert nodes_seen_by(java, properties) == 1
+
+
+def test_java_comes_in_by_the_proxy(routed: Cluster) -> None:
+    assert routed.secured is not None
+    with start_java(f"-Djdk.net.hosts.file={routed.secured.hosts}") as java:
+        assert nodes_seen_by(java, routed.secured.client_properties("SNI")) == 3
+
+
+def nodes_seen_by(java: Judge, properties: Mapping[str, str]) -> int:
     text = "\n".join(property_line(key, value) for key, value in properties.items())
     admin = java.jvm.org.apache.kafka.clients.admin.Admin.create(java.properties(text))
     try:
-        assert admin.describeCluster().nodes().get().size() == 1
+        return int(admin.describeCluster().nodes().get().size())
     finally:
         admin.close()
 
