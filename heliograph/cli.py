@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import heliograph
-from heliograph.config import Finding, Loaded, Severity, inspect_file
+from heliograph.config import Finding, Loaded, Severity, inspect_file, load_settings
 from heliograph.config.convert import convert, write_secret_files
 from heliograph.config.secrets import Resolver, compare_places
 from heliograph.config.settings import Settings
@@ -185,10 +185,21 @@ def check(
             dir_okay=False,
         ),
     ] = None,
+    print_acls: Annotated[
+        bool,
+        typer.Option(
+            "--print-acls",
+            help="Print the rights that the configuration needs, and no more, as kafka-acls commands and KafkaUser "
+            "resources; looks at no cluster.",
+        ),
+    ] = False,
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Find what is wrong with a configuration, then with its clusters. Changes nothing. Exit code 1 if anything is."""
+    if print_acls:
+        _print_acls(config, secrets, output)
+        return
     if offline and app_user is not None:
         raise typer.BadParameter("needs the clusters, which --offline leaves out", param_hint="--app-user")
     found, settings = _findings(config, offline=offline, secrets=secrets)
@@ -207,6 +218,28 @@ def check(
         typer.echo(render_rows(rows, output, conclusion=conclusion))
     is_bad = severities[Severity.ERROR] or verdicts[Verdict.FAIL]
     if is_bad or (strict and (severities[Severity.WARNING] or verdicts[Verdict.WARN])):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> None:
+    from heliograph.mirror.needs import needs_of  # noqa: PLC0415  # takes a while to import
+
+    needs = needs_of(load_settings(config, secrets=secrets))
+    if output is OutputFormat.TABLE:
+        typer.echo("\n".join(need.text() for need in needs))
+    else:
+        typer.echo(render_rows([row for need in needs for row in need.rows()], output))
+
+
+@app.command(epilog="Example: heliograph status mm2.properties -o json")
+def status(config: Configuration, secrets: Secrets = None, output: Output = OutputFormat.TABLE) -> None:
+    """Show how the flows stand, by what is written on their targets. Exit code 1 if one is not ready."""
+    from heliograph.mirror.status import read_status  # noqa: PLC0415  # takes a while to import
+
+    found = asyncio.run(read_status(load_settings(config, secrets=secrets)))
+    ready = sum(flow.is_ready for flow in found)
+    typer.echo(render_rows([flow.row() for flow in found], output, conclusion=f"{ready} of {len(found)} flows ready"))
+    if ready < len(found):
         raise typer.Exit(EXIT_FAILED)
 
 

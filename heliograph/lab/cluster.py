@@ -24,7 +24,7 @@ from heliograph.lab import proxy
 from heliograph.lab.folder import BrokerRecord, LabFolder, LabRecord, RunningProcess
 from heliograph.lab.jars import JavaCommand, ensure_jars, java_command
 from heliograph.lab.pki import write_private
-from heliograph.lab.probe import fetch_broker_ids
+from heliograph.lab.probe import fetch_broker_ids, is_listening
 from heliograph.lab.process import KeeperClient
 from heliograph.lab.progress import Progress, silent
 from heliograph.lab.secured import Secured
@@ -76,6 +76,10 @@ class Cluster:
     def proxy_name(self) -> str:
         return f"{self.alias}-proxy"
 
+    @property
+    def _proxy_log(self) -> Path:
+        return self._lab.folder.logs / f"{self.proxy_name}.log"
+
     def log_file(self, broker_id: int) -> Path:
         return self._node(broker_id).log_file
 
@@ -113,12 +117,17 @@ class Cluster:
         routes = [f"{name}={','.join(map(str, ports))}" for name, ports in secured.routes().items()]
         # By its path and isolated, as the keeper: it needs the standard library only.
         argv = [sys.executable, "-I", proxy.__file__, str(secured.proxy_port), *routes]
-        self._lab.keeper.start(
-            self.proxy_name,
-            JavaCommand(argv, {}),
-            cwd=secured.folder,
-            log=self._lab.folder.logs / f"{self.proxy_name}.log",
-        )
+        command = JavaCommand(argv, {})
+        self._lab.keeper.start(self.proxy_name, command, cwd=secured.folder, log=self._proxy_log)
+
+    def wait_for_proxy(self, secured: Secured, *, timeout_s: float) -> None:
+        """Raises LabError."""
+        deadline = time.monotonic() + timeout_s
+        while not is_listening(secured.proxy_port):
+            if self.proxy_name in self._lab.keeper.exit_codes() or time.monotonic() > deadline:
+                log_file = self._proxy_log
+                raise LabError(f'the proxy of "{self.alias}" does not answer', where=str(log_file), why=tail(log_file))
+            time.sleep(0.1)
 
     def wait_until_ready(self, *, timeout_s: float) -> None:
         """Wait until every running broker answers and lists all running ones. Raises LabError."""
@@ -286,6 +295,7 @@ class Lab:
             if cluster.secured is not None:
                 from heliograph.lab.users import make_users  # noqa: PLC0415  # the client takes a while to import
 
+                cluster.wait_for_proxy(cluster.secured, timeout_s=timeout_s)
                 ports = [node.port for node in cluster.brokers]
                 make_users(cluster.alias, ports, cluster.secured.passwords, timeout_s=timeout_s)
             self._progress(cluster.alias, f"ready at {cluster.bootstrap}")

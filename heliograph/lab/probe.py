@@ -25,6 +25,14 @@ def fetch_broker_ids(port: int, *, timeout_s: float = 1.0) -> frozenset[int] | N
         return None
 
 
+def is_listening(port: int, *, timeout_s: float = 1.0) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
 def parse_broker_ids(answer: bytes) -> frozenset[int]:
     """Broker ids in a Metadata v1 answer: correlation id, then id, host, port and rack of each broker."""
     (count,) = struct.unpack_from(">i", answer, 4)

@@ -3,6 +3,7 @@
 folder/   ca.crt  ca.p12  ca.jks                            whom to trust
           users/<name>/user.crt .key .p12 .jks .pem token   who a user is; the key in user.pem is encrypted
           brokers/<id>/server.p12 expired.p12 wrong_host.p12
+          hosts                                             names behind the proxy, for -Djdk.net.hosts.file
 
 All files are their owner's alone. The folder is in the lab's data and goes with it.
 """
@@ -81,13 +82,22 @@ class Secured:
         return {user.name: user.password for user in self._users.values()}
 
     def secrets(self) -> dict[str, str]:
-        """Every text that must be seen nowhere, by what it is; a key is the body of its PEM form."""
-        found = {"store password": self.store_password, "key password": self.key_password}
+        """Every text that must be seen nowhere, by what it is.
+
+        Of a key that is the first line of its PEM form. A password is there whole, and by its beginning, which no
+        escaping changes.
+        """
+        named = {"store": self.store_password, "key": self.key_password, **self.passwords}
+        found = {f"password of {name}": password for name, password in named.items()}
+        found |= {f"beginning of the password of {name}": text.partition('"')[0] for name, text in named.items()}
         for user in self._users.values():
-            found[f"{user.name} password"] = user.password
-            found[f"{user.name} token"] = user.token
-            found[f"{user.name} key"] = user.signed.key_pem().splitlines()[1]
+            found[f"token of {user.name}"] = user.token
+            found[f"key of {user.name}"] = user.signed.key_pem().splitlines()[1]
         return found
+
+    @property
+    def hosts(self) -> Path:
+        return self.folder / "hosts"
 
     def broker_properties(self, broker_id: int) -> dict[str, str]:
         return security_properties(
@@ -127,6 +137,8 @@ class Secured:
                 write_private(own / f"user.{suffix}", content)
         for broker_id in self._ports:
             self._write_broker(broker_id)
+        # Java asks the system's resolver, which may not know names under localhost.
+        write_private(self.hosts, "".join(f"127.0.0.1 {name}\n" for name in ("localhost", *self.routes())))
 
     def _write_broker(self, broker_id: int) -> None:
         routed = broker_name(self.alias, broker_id)

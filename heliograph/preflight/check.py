@@ -1,17 +1,15 @@
 """The pre-flight as a whole: connects, reads, and lets the rules judge. Changes nothing on any cluster.
 
-    look_at every access --> ids --> each cluster --> each flow --> all flows together
-         |                              |               |
-         +-- what cannot be reached leaves out what depends on it, and nothing else
-
-Whatever is added takes a `View` and gives steps: a coroutine in `_MORE`.
+look_at every access --> ids --> each cluster --> each flow --> all flows together
+     |                              |               |
+     +-- what cannot be reached leaves out what depends on it, and nothing else
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +30,7 @@ from heliograph.preflight.access import ADMIN, APP, Access, bootstrap_of, list_a
 from heliograph.preflight.applications import check_operations, mirrored_topics
 from heliograph.preflight.connect import Look, look_at
 from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topics, parse_limits
+from heliograph.preflight.rights import check_flow_rights, once
 from heliograph.preflight.steps import Step, failed, warned
 
 READ_TIMEOUT_S = 20.0
@@ -51,10 +50,6 @@ class View:
     catalogues: Mapping[str, Catalogue]
 
 
-_MORE: tuple[Callable[[View], Awaitable[list[Step]]], ...] = ()
-"""Further questions, such as access rules."""
-
-
 async def check_clusters(settings: Settings) -> list[Step]:
     """Everything about the clusters of all enabled flows."""
     looks = await asyncio.gather(*(look_at(access) for access in list_accesses(settings)))
@@ -71,9 +66,17 @@ async def check_clusters(settings: Settings) -> list[Step]:
         if view.catalogues:
             steps += topics.check_collisions(flows, view.catalogues)
             steps += topics.check_cycles(flows, view.catalogues)
-        for found in await asyncio.gather(*(more(view) for more in _MORE)):
-            steps += found
+        rights = await asyncio.gather(*(_guarded(flow, _check_rights(flow, view)) for flow in flows))
+        steps += once(step for found in rights for step in found)
     return steps
+
+
+async def _check_rights(flow: Flow, view: View) -> list[Step]:
+    if flow.source not in view.catalogues or flow.target not in view.catalogues:
+        return []
+    source, target = view.clusters[flow.source], view.clusters[flow.target]
+    catalogue = view.catalogues[flow.source]
+    return await check_flow_rights(flow, view.settings, source=source, target=target, catalogue=catalogue)
 
 
 @contextlib.asynccontextmanager

@@ -78,9 +78,11 @@ class Judge:
 
 
 @contextmanager
-def start_java() -> Iterator[Judge]:
+def start_java(*further: str) -> Iterator[Judge]:
+    """With further options of Java's."""
     jars = ensure_jars("4.3.1")
     options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={jars / 'log4j2.properties'}"]
+    options += further
     port, token, process = launch_gateway(
         classpath=f"{jars}/*",
         jarpath=str(_py4j_jar()),

@@ -27,7 +27,7 @@ from heliograph.lab import Cluster, Lab, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.secured import STORES, unsigned_token
 from heliograph.lab.users import RULES
-from tests.cluster.judge import Judge
+from tests.cluster.judge import Judge, start_java
 from tests.cluster.mirror import unique
 
 Answer = TypeVar("Answer")
@@ -180,27 +180,16 @@ def test_three_brokers_behind_one_port(mechanism: str, routed: Cluster) -> None:
 
 
 def test_the_proxy_leads_to_the_broker_that_is_named(routed: Cluster) -> None:
-    """Each broker of a restarted three answers by its own name only while it runs."""
     assert routed.secured is not None
     properties = routed.secured.client_properties("SNI")
 
-    async def reach(client: kafka.Cluster) -> dict[int, bool]:
-        known = {node_id: BrokerAddress(f"broker-{node_id}.routed.localhost", port) for node_id in (1, 2, 3)}
-        found = {}
-        for node_id, address in known.items():
-            one = kafka.Cluster("one", [address], client_id="test", security=security)
-            try:
-                await one.refresh([])
-                found[node_id] = True
-            except Unreachable:
-                found[node_id] = False
-            finally:
-                one.close()
-        return found
-
-    port, security = routed.secured.proxy_port, Security(properties["security.protocol"], properties)
     routed.stop_broker(2)
-    assert ask_as(properties, reach) == {1: True, 2: False, 3: True}
+    for name in ("bootstrap", "broker-1", "broker-3"):
+        address = f"{name}.routed.localhost:{routed.secured.proxy_port}"
+        assert ask_as({**properties, "bootstrap.servers": address}, reach_all) == {1, 3}
+    address = f"broker-2.routed.localhost:{routed.secured.proxy_port}"
+    with pytest.raises(Unreachable):
+        ask_as({**properties, "bootstrap.servers": address}, reach_all)
 
 
 @pytest.mark.parametrize("name", ["broker-9.routed.localhost", "127.0.0.1"])
@@ -223,10 +212,20 @@ def test_the_proxy_closes_on_names_it_does_not_know(name: str, routed: Cluster) 
 )
 def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: str, keys: Secured, java: Judge) -> None:
     properties = keys.client_properties(listener, mechanism=mechanism, stores=stores)
+    assert nodes_seen_by(java, properties) == 1
+
+
+def test_java_comes_in_by_the_proxy(routed: Cluster) -> None:
+    assert routed.secured is not None
+    with start_java(f"-Djdk.net.hosts.file={routed.secured.hosts}") as java:
+        assert nodes_seen_by(java, routed.secured.client_properties("SNI")) == 3
+
+
+def nodes_seen_by(java: Judge, properties: Mapping[str, str]) -> int:
     text = "\n".join(property_line(key, value) for key, value in properties.items())
     admin = java.jvm.org.apache.kafka.clients.admin.Admin.create(java.properties(text))
     try:
-        assert admin.describeCluster().nodes().get().size() == 1
+        return int(admin.describeCluster().nodes().get().size())
     finally:
         admin.close()
 

@@ -1,0 +1,73 @@
+"""What an administrator has to grant for a configuration: a list for each user of each cluster. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heliograph.config.settings import Settings
+from heliograph.kafka.security import Security
+from heliograph.mirror.access import security_of
+from heliograph.mirror.acltext import commands, kafka_user
+from heliograph.mirror.grants import users_of
+from heliograph.mirror.rights import Right, rights_of
+
+_STRIMZI = {"SCRAM-SHA-512": "scram-sha-512", "SCRAM-SHA-256": "scram-sha-512"}
+"""Types of `KafkaUser`, which knows no other passwords."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The rights of one user on one cluster."""
+
+    cluster: str
+    user: str
+    rights: tuple[Right, ...]
+    bootstrap: tuple[str, ...]
+    authentication: str
+    """Of Strimzi's user; empty if it has none such."""
+
+    def text(self) -> str:
+        """Commands, and the same as a resource."""
+        lines = commands(self.rights, self.user, self.bootstrap)
+        head = f'# {self.user} on cluster "{self.cluster}"'
+        return "\n".join([head, *lines, "", kafka_user(self.rights, self.user, self.cluster, self.authentication)])
+
+    def rows(self) -> list[dict[str, str]]:
+        return [
+            {
+                "cluster": self.cluster,
+                "user": self.user,
+                "operation": right.operation,
+                "resource": right.resource.kind,
+                "name": right.resource.name,
+                "pattern": right.resource.pattern,
+                "without it": right.without,
+            }
+            for right in self.rights
+        ]
+
+
+def needs_of(settings: Settings) -> list[Need]:
+    users: dict[tuple[str, str], str] = {}
+    securities: dict[tuple[str, str], Security] = {}
+    for flow in settings.enabled_flows:
+        for role, user in users_of(settings, flow).items():
+            users[flow.name, role] = user
+            securities.setdefault((role.alias(flow), user), security_of(settings, flow, role))
+    return [
+        Need(
+            cluster=alias,
+            user=user,
+            rights=tuple(rights),
+            bootstrap=settings.clusters[alias].bootstrap_servers,
+            authentication=_authentication(securities[alias, user], alias),
+        )
+        for (alias, user), rights in rights_of(settings, users).items()
+    ]
+
+
+def _authentication(security: Security, alias: str) -> str:
+    login = security.login(where=f'"{alias}"')
+    if login is not None:
+        return _STRIMZI.get(login.mechanism, "")
+    return "tls" if security.has_secrets else ""

@@ -1,0 +1,46 @@
+"""The rights that a configuration needs, looked at one by one, each with its own step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from heliograph.config.settings import Flow, Settings
+from heliograph.errors import HeliographError
+from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.mirror.demand import wanted_topics
+from heliograph.mirror.grants import Grant, Grants
+from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
+
+
+async def check_flow_rights(
+    flow: Flow, settings: Settings, *, source: Cluster, target: Cluster, catalogue: Catalogue
+) -> list[Step]:
+    """Every right of a flow; `catalogue` is the source's."""
+    with contextlib.closing(Grants(flow, settings, source=source, target=target)) as grants:
+        try:
+            found = await grants.look(list(wanted_topics(flow, catalogue)))
+        except HeliographError as error:
+            return [failed("rights", error).of(flow.name)]
+    return [judge(grant).of(grant.cluster, grant.user, grant.right.resource.name) for grant in found]
+
+
+def judge(grant: Grant) -> Note:
+    """Missing and vital: FAIL; missing and something is lost: WARN; for topics of today only: WARN."""
+    right = grant.right
+    if not grant.is_missing:
+        if grant.later:
+            return warned(
+                "rights", f"{right}: for the topics of today, not for new ones: {right.without}", grant.remedy
+            )
+        return passed("rights", str(right))
+    names = (
+        "" if right.resource.is_one or grant.lacking == (right.resource.name,) else f", for {name_some(grant.lacking)}"
+    )
+    what = f"{grant.what}{names}"
+    return failed("rights", what, grant.remedy) if right.is_vital else warned("rights", what, grant.remedy)
+
+
+def once(steps: Iterable[Step]) -> list[Step]:
+    """Flows of the same clusters share rights."""
+    return list(dict.fromkeys(steps))
