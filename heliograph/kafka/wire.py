@@ -21,17 +21,13 @@ TLS_RECORD_BYTES = 16 * 1024
 
 _EXPIRED, _NOT_YET = 10, 9
 _HOST_MISMATCH, _ADDRESS_MISMATCH = 62, 64
-<<<<<<< HEAD
-_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
+_UNKNOWN_ISSUER = (2, 7, 18, 19, 20, 21)  # 7: an authority of the same name, as a renewed one has, but another key
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 _NO_COMMON_VERSION = ("UNSUPPORTED_PROTOCOL", "ALERT_PROTOCOL_VERSION", "WRONG_SSL_VERSION", "NO_PROTOCOLS_AVAILABLE")
 _NO_COMMON_CIPHER = ("NO_SHARED_CIPHER", "INSUFFICIENT_SECURITY", "NO_CIPHERS_AVAILABLE")
 _ALERT = re.compile(r"ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 TLS_ALERT = b"\x15\x03"
 """How an alert begins: what a TLS port says to plain text."""
-=======
-_UNKNOWN_ISSUER = (2, 7, 18, 19, 20, 21)  # 7: an authority of the same name, as a renewed one has, but another key
->>>>>>> work-lab
 
 
 class Wire(Protocol):

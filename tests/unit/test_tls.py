@@ -172,18 +172,15 @@ def trusting(authority: Authority, **more: str) -> dict[str, str]:
     return {"ssl.truststore.certificates": authority.own.pem, **given}
 
 
-<<<<<<< HEAD
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 
 
 @VERSIONS
-def test_an_unknown_authority_is_named(server: Signed, tmp_path: Path, version: ssl.TLSVersion) -> None:
-    error = failure_of(tmp_path, server, trusting(Authority("another")), version=version)
-=======
 @pytest.mark.parametrize("other", [Authority("another"), Authority()], ids=["other name", "same name, as renewed"])
-def test_an_unknown_authority_is_named(other: Authority, server: Signed, tmp_path: Path) -> None:
-    error = failure_of(tmp_path, server, trusting(other))
->>>>>>> work-lab
+def test_an_unknown_authority_is_named(
+    other: Authority, server: Signed, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    error = failure_of(tmp_path, server, trusting(other), version=version)
     assert isinstance(error, TlsFailed)
     assert "not signed by a trusted authority" in str(error)
     assert "ssl.truststore" in str(error)
