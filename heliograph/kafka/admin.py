@@ -209,29 +209,6 @@ async def _configs(
     }
 
 
-async def topic_operations(cluster: Cluster, topics: Sequence[str]) -> dict[str, frozenset[int] | None]:
-    """What our user may do with each topic, as codes of operations.
-
-    Nothing for a topic that is not shown to it; None where the broker is too old to say.
-    """
-    topic_class = messages.MetadataRequest.MetadataRequestTopic
-    request = messages.MetadataRequest(
-        topics=[topic_class(name=name, topic_id=None) for name in topics],
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=True,
-    )
-    response = await cluster.call(request)
-    return {
-        topic.name: frozenset() if topic.error_code else _operations(topic.authorized_operations)
-        for topic in response.topics
-    }
-
-
-def _operations(codes: Iterable[int] | None) -> frozenset[int] | None:
-    found = frozenset((_NOT_SAID,) if codes is None else codes)
-    return None if _NOT_SAID in found else found
-
-
 async def group_members(cluster: Cluster, group_id: str) -> tuple[str, ...]:
     """The live members of a classic group as "client id at host"; empty when the group is unknown."""
     for attempt in range(_RETRIES):

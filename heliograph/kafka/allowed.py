@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from heliograph.errors import UnsupportedVersion
 from heliograph.kafka import messages
 from heliograph.kafka.acls import Operation, ResourceType
 from heliograph.kafka.admin import TOPIC_RESOURCE
@@ -40,13 +41,17 @@ async def allowed(cluster: Cluster, questions: Iterable[Question]) -> dict[Quest
         answers[ResourceType.GROUP, name, operation] = await _ask_group(cluster, name, operation)
     rest = [question for question in asked if question[0] is ResourceType.CLUSTER]
     if rest:
-        bits = await _cluster_bits(cluster)
-        answers |= {question: _has(bits, question[2]) for question in rest}
+        codes = await _cluster_codes(cluster)
+        answers |= {question: _has(codes, question[2]) for question in rest}
     return answers
 
 
-def _has(bits: int, operation: Operation) -> bool:
-    return bool(bits >> _NUMBERS[operation] & 1)
+Codes = frozenset[int]
+"""Of authorised operations, as the protocol numbers them."""
+
+
+def _has(codes: Codes, operation: Operation) -> bool:
+    return _NUMBERS[operation] in codes
 
 
 # -- topics
@@ -57,9 +62,9 @@ async def _ask_topics(cluster: Cluster, asked: Sequence[tuple[str, Operation]]) 
     answers: dict[tuple[str, Operation], bool] = {}
     unclear: dict[Operation, list[str]] = {}
     for name, operation in asked:
-        code, bits = states[name]
-        if code == 0 and (_has(bits, operation) or operation is not Operation.CREATE):
-            answers[name, operation] = _has(bits, operation)
+        code, codes = states[name]
+        if code == 0 and (_has(codes, operation) or operation is not Operation.CREATE):
+            answers[name, operation] = _has(codes, operation)
         elif code == _NO_TOPIC_RIGHT and operation in _NEED_DESCRIBE:
             answers[name, operation] = False
         elif operation is Operation.DESCRIBE:
@@ -69,15 +74,15 @@ async def _ask_topics(cluster: Cluster, asked: Sequence[tuple[str, Operation]]) 
     for operation, names in unclear.items():
         for at in range(0, len(names), _CHUNK):
             chunk = names[at : at + _CHUNK]
-            codes = await _PROBES[operation](cluster, chunk)
-            answers |= {(name, operation): codes.get(name) != _NO_TOPIC_RIGHT for name in chunk}
+            refusals = await _PROBES[operation](cluster, chunk)
+            answers |= {(name, operation): refusals.get(name) != _NO_TOPIC_RIGHT for name in chunk}
     return answers
 
 
-async def _topic_states(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+async def _topic_states(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int, Codes]]:
     """Error code and authorised operations of each topic."""
     topic_class = messages.MetadataRequest.MetadataRequestTopic
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, tuple[int, Codes]] = {}
     for at in range(0, len(names), _CHUNK):
         request = messages.MetadataRequest(
             topics=[topic_class(name=name, topic_id=None) for name in names[at : at + _CHUNK]],
@@ -86,10 +91,13 @@ async def _topic_states(cluster: Cluster, names: Sequence[str]) -> dict[str, tup
         )
         response = await cluster.call(request)
         found |= {
-            topic.name: (0 if topic.partitions else topic.error_code or _UNKNOWN_TOPIC, topic.authorized_operations)
+            topic.name: (
+                0 if topic.partitions else topic.error_code or _UNKNOWN_TOPIC,
+                frozenset(topic.authorized_operations or ()),
+            )
             for topic in response.topics
         }
-    return {name: found.get(name, (_UNKNOWN_TOPIC, 0)) for name in names}
+    return {name: found.get(name, (_UNKNOWN_TOPIC, frozenset())) for name in names}
 
 
 async def _probe_read(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
@@ -196,10 +204,18 @@ async def _ask_group(cluster: Cluster, name: str, operation: Operation) -> bool:
     return all(group.error_code != _NO_GROUP_RIGHT for group in response.groups)
 
 
-async def _cluster_bits(cluster: Cluster) -> int:
-    response = await cluster.call(messages.DescribeClusterRequest(include_cluster_authorized_operations=True))
-    if response.error_code == _NO_CLUSTER_RIGHT:
-        return 0
-    if response.error_code:
-        raise refused(response.error_code, "DescribeCluster", where=f'"{cluster.alias}"')
-    return int(response.cluster_authorized_operations)
+async def _cluster_codes(cluster: Cluster) -> Codes:
+    try:
+        response = await cluster.call(messages.DescribeClusterRequest(include_cluster_authorized_operations=True))
+    except UnsupportedVersion:  # before 2.8 the metadata had them
+        response = await cluster.call(
+            messages.MetadataRequest(
+                topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=True
+            )
+        )
+    code = getattr(response, "error_code", 0)
+    if code == _NO_CLUSTER_RIGHT:
+        return frozenset()
+    if code:
+        raise refused(code, "DescribeCluster", where=f'"{cluster.alias}"')
+    return frozenset(response.authorized_operations or ())

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import Flow
+from heliograph.kafka.acls import Operation, ResourceType
+from heliograph.kafka.allowed import Question
 from heliograph.preflight.access import APP
-from heliograph.preflight.steps import Note, Step, Verdict, failed, name_some, passed, warned
-
-READ, WRITE = 3, 4
-"""Codes of operations, as the protocol numbers them."""
+from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 
 
 def mirrored_topics(flows: Sequence[Flow], names: Iterable[str]) -> list[str]:
@@ -25,23 +24,24 @@ def _is_copy(flow: Flow, name: str) -> bool:
     return upstream is not None and flow.mirrors(upstream)
 
 
-def check_operations(alias: str, operations: Mapping[str, frozenset[int] | None]) -> list[Step]:
-    """Read and Write for each mirrored topic; None: the broker does not say."""
-    if not operations:
+def check_rights(alias: str, names: Sequence[str], there: Mapping[Question, bool]) -> list[Step]:
+    """Read and Write for each mirrored topic."""
+    if not names:
         return [warned("rights", "no mirrored topic is there yet", "check again when the mirror runs").of(alias, APP)]
-    known = {name: codes for name, codes in operations.items() if codes is not None}
-    if not known:
-        return [warned("rights", "the broker does not say what the user may do").of(alias, APP)]
-    return [note.of(alias, APP) for note in (_judge("read", READ, known), _judge("write", WRITE, known))]
+    return [_judge(operation, names, there).of(alias, APP) for operation in (Operation.READ, Operation.WRITE)]
 
 
-def _judge(verb: str, code: int, known: Mapping[str, frozenset[int]]) -> Note:
+def questions(names: Sequence[str]) -> list[Question]:
+    return [(ResourceType.TOPIC, name, operation) for name in names for operation in (Operation.READ, Operation.WRITE)]
+
+
+def _judge(operation: Operation, names: Sequence[str], there: Mapping[Question, bool]) -> Note:
     """An application seldom uses all topics, and seldom writes copies: only to read nothing at all is a failure."""
-    denied = [name for name, codes in known.items() if code not in codes]
-    allowed = len(known) - len(denied)
+    verb = operation.lower()
+    denied = [name for name in names if not there[ResourceType.TOPIC, name, operation]]
     if not denied:
-        return passed(verb, f"may {verb} all {len(known)} mirrored topics")
-    what = f"may {verb} {allowed} of {len(known)} mirrored topics, not {name_some(denied)}"
-    remedy = f"grant {verb.capitalize()} on the topics that the application uses, with their names on this cluster"
-    verdict = Verdict.FAIL if code == READ and not allowed else Verdict.WARN
-    return failed(verb, what, remedy) if verdict is Verdict.FAIL else warned(verb, what, remedy)
+        return passed(verb, f"may {verb} all {len(names)} mirrored topics")
+    what = f"may {verb} {len(names) - len(denied)} of {len(names)} mirrored topics, not {name_some(denied)}"
+    remedy = f"grant {operation} on the topics that the application uses, with their names on this cluster"
+    is_failure = operation is Operation.READ and len(denied) == len(names)
+    return failed(verb, what, remedy) if is_failure else warned(verb, what, remedy)

@@ -19,7 +19,8 @@ from heliograph.config.properties import parse_properties
 from heliograph.config.secrets import Resolver
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, HeliographError
-from heliograph.kafka.admin import EARLIEST, LATEST, broker_configs, list_offsets, topic_configs, topic_operations
+from heliograph.kafka.admin import EARLIEST, LATEST, broker_configs, list_offsets, topic_configs
+from heliograph.kafka.allowed import allowed
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
@@ -27,7 +28,7 @@ from heliograph.mirror import store
 from heliograph.mirror.demand import wanted_topics
 from heliograph.preflight import topics
 from heliograph.preflight.access import ADMIN, APP, Access, bootstrap_of, list_accesses
-from heliograph.preflight.applications import check_operations, mirrored_topics
+from heliograph.preflight.applications import check_rights, mirrored_topics, questions
 from heliograph.preflight.connect import Look, look_at
 from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topics, parse_limits
 from heliograph.preflight.rights import check_flow_rights, once
@@ -155,7 +156,10 @@ async def _read_limits(
         new = limits_of_new_topics(defaults)
         theirs |= {remote: new for remote in wanted.values() if remote not in target.catalogue.topics}
     found = {name: (ours[name], theirs[remote]) for name, remote in wanted.items() if name in ours and remote in theirs}
-    return found, [name for name in wanted if name not in found]
+    # Of topics to come only the broker's own settings would tell, which a mirror need not be allowed to see.
+    return found, [
+        name for name, remote in wanted.items() if name not in found and (remote in there or name not in ours)
+    ]
 
 
 async def _topic_limits(cluster: Cluster, names: Sequence[str]) -> dict[str, Limits]:
@@ -239,13 +243,13 @@ async def _check_app(settings: Settings, alias: str, security: Security) -> list
                     [flow for flow in settings.enabled_flows if flow.target == alias],
                     await _topics_seen_by_admin(settings, alias) or (await look.cluster.refresh()).topics,
                 )
-                operations = await topic_operations(look.cluster, names) if names else {}
+                there = await allowed(look.cluster, questions(names))
         except HeliographError as error:
             return [*steps, failed("rights", error).of(alias, APP)]
         except TimeoutError:
             what = f"no answer within {READ_TIMEOUT_S:g} s"
             return [*steps, failed("rights", what, "is a broker overloaded?").of(alias, APP)]
-        return [*steps, *check_operations(alias, operations)]
+        return [*steps, *check_rights(alias, names, there)]
 
 
 async def _topics_seen_by_admin(settings: Settings, alias: str) -> list[str]:

@@ -12,7 +12,7 @@ from heliograph.config.settings import Settings
 from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import BrokerAddress
 from heliograph.preflight import topics
-from heliograph.preflight.applications import check_operations, mirrored_topics
+from heliograph.preflight.applications import check_rights, mirrored_topics, questions
 from heliograph.preflight.limits import Limits, compare_limits, limits_of_new_topics, parse_limits
 from heliograph.preflight.steps import Step, Verdict, count_verdicts, name_some
 from tests.unit.samples import BASE
@@ -208,18 +208,18 @@ def test_mirrored_topics_are_known_by_their_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operations", "expected"),
+    ("may", "expected"),
     [
         ({}, [WARN]),
-        ({"t": None}, [WARN]),
-        ({"t": frozenset({3, 4, 8})}, [PASS, PASS]),
-        ({"t": frozenset({3, 8})}, [PASS, WARN]),
-        ({"t": frozenset({3}), "u": frozenset()}, [WARN, WARN]),
-        ({"t": frozenset({4}), "u": frozenset()}, [FAIL, WARN]),
+        ({"t": "RW"}, [PASS, PASS]),
+        ({"t": "R"}, [PASS, WARN]),
+        ({"t": "R", "u": ""}, [WARN, WARN]),
+        ({"t": "W", "u": ""}, [FAIL, WARN]),
     ],
 )
-def test_what_an_application_may_do(operations: dict[str, frozenset[int] | None], expected: list[Verdict]) -> None:
-    assert [step.verdict for step in check_operations("B", operations)] == expected
+def test_what_an_application_may_do(may: dict[str, str], expected: list[Verdict]) -> None:
+    there = {question: question[2][0] in may[question[1]] for question in questions(list(may))}
+    assert [step.verdict for step in check_rights("B", list(may), there)] == expected
 
 
 def test_counting_and_naming() -> None:

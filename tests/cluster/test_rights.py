@@ -1,0 +1,260 @@
+"""Rights: the printed ones are enough, each is needed, and a mirror lives without some of them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.config import load_settings
+from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
+from heliograph.lab import Cluster
+from heliograph.preflight.check import check_clusters
+from heliograph.preflight.steps import Step, Verdict
+from tests.cluster.limited import Limited, parse_commands
+from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, View, assert_equal, create_topic, produce, unique
+
+READ, WRITE, CREATE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DESCRIBE
+IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+
+
+class Guarded:
+    """A mirror from north to south as two users who may do nothing but what they are granted.
+
+    As in a published active-passive setup: same names on both sides, topics and groups by prefix.
+    """
+
+    def __init__(self, north: Cluster, south: Cluster, folder: Path) -> None:
+        self.prefix = unique("LH") + "."
+        self.source = Limited(north, unique("reader"), folder)
+        self.target = Limited(south, unique("writer"), folder)
+        self.group = unique("mm2")
+        self.topic = create_topic(north, f"{self.prefix}orders", 2)
+        self.views = View(north, self.topic), View(south, self.topic)
+        source, target = self.source.keys(), self.target.keys()
+        keys = {
+            "north->south.topics": self.prefix.replace(".", "\\.") + ".*",
+            "north->south.groups": "consumer-.*",
+            "replication.policy.class": IDENTITY,
+            "offset-syncs.topic.location": "target",
+            "emit.heartbeats.enabled": "false",
+            "heartbeats.replication.enabled": "false",
+            "sync.topic.acls.enabled": "false",
+            "sync.group.offsets.enabled": "true",
+            "south.group.id": self.group,
+            **{f"south.{name}.storage.topic": f"__{self.group}_{name}" for name in ("offset", "config", "status")},
+            **{f"north.{key}": value for key, value in source.items()},
+            **{f"south.{key}": value for key, value in target.items()},
+        }
+        bootstraps = {"north": source["bootstrap.servers"], "south": target["bootstrap.servers"]}
+        self.mirror = MirrorProcess(folder, bootstraps, keys)
+        self.produced = 0
+
+    def produce(self, count: int = 50) -> None:
+        values = [b"%d" % number for number in range(self.produced, self.produced + count)]
+        produce(self.source.cluster, self.topic, values, partition=self.produced // count % 2)
+        self.produced += count
+
+    def wait_mirrored(self) -> None:
+        self.mirror.wait_mirrored(*self.views)
+
+    def printed(self) -> dict[Limited, list[Acl]]:
+        """What `--print-acls` says, by user."""
+        command = [HELIOGRAPH, "check", str(self.mirror.config), "--print-acls"]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found = parse_commands(text)
+        users = {user: found[user.keys()["bootstrap.servers"]] for user in (self.source, self.target)}
+        assert all(acl.principal == user.principal for user, acls in users.items() for acl in acls)
+        return users
+
+    def bad_steps(self) -> list[Step]:
+        steps = asyncio.run(check_clusters(load_settings(self.mirror.config)))
+        return [step for step in steps if step.verdict is not Verdict.PASS]
+
+
+@pytest.fixture
+def guarded(north: Cluster, south: Cluster, tmp_path: Path) -> Iterator[Guarded]:
+    world = Guarded(north, south, tmp_path)
+    yield world
+    if world.mirror.is_running:
+        world.mirror.__exit__(None, None, None)
+
+
+def named(acl: Acl) -> str:
+    """How a right is told to users."""
+    if acl.resource_type is ResourceType.CLUSTER:
+        return f"{acl.operation} on the cluster"
+    kind = acl.resource_type.lower()
+    if acl.pattern is Pattern.PREFIXED:
+        return f'{acl.operation} on all {kind}s that begin with "{acl.name}"'
+    return f'{acl.operation} on {kind} "{acl.name}"'
+
+
+def split(printed: dict[Limited, list[Acl]]) -> list[tuple[Limited, Acl]]:
+    return [(user, acl) for user, acls in printed.items() for acl in acls]
+
+
+@pytest.mark.timeout(300)
+def test_the_printed_rights_are_enough_and_check_names_each_one_that_is_missing(guarded: Guarded) -> None:
+    printed = guarded.printed()
+    for user, acls in printed.items():
+        user.grant(acls)
+    assert guarded.bad_steps() == []
+    guarded.produce()
+    guarded.mirror.start()
+    guarded.wait_mirrored()
+    for user, acl in split(printed):
+        user.revoke([acl])
+        found = [step.what for step in guarded.bad_steps() if step.step == "rights"]
+        assert len(found) == 1, (acl, found)
+        assert f"{user.principal} lacks {named(acl)} of" in found[0]
+        user.grant([acl])
+    assert guarded.bad_steps() == []
+    guarded.produce()
+    guarded.wait_mirrored()
+    assert_equal(*(view.read() for view in guarded.views))
+
+
+@pytest.mark.timeout(300)
+def test_a_running_mirror_names_rights_that_go_and_goes_on_when_they_are_back(guarded: Guarded) -> None:
+    printed = guarded.printed()
+    for user, acls in printed.items():
+        user.grant(acls)
+    guarded.produce()
+    guarded.mirror.start()
+    guarded.wait_mirrored()
+    taken = {
+        guarded.source: [acl for acl in printed[guarded.source] if acl.operation is READ],
+        guarded.target: [acl for acl in printed[guarded.target] if acl.operation in (WRITE, DESCRIBE)],
+    }
+    lose_and_return(guarded, taken)
+    assert_equal(*(view.read() for view in guarded.views))
+
+
+def lose_and_return(guarded: Guarded, taken: dict[Limited, list[Acl]]) -> float:
+    """Take rights away until the mirror names each; the seconds that it took to go on after their return."""
+    said = len(guarded.mirror.stderr)
+    for user, acls in taken.items():
+        user.revoke(acls)
+    guarded.produce()
+    for user, acl in split(taken):
+        text = f"missing right: {user.principal} lacks {named(acl)} of"
+        guarded.mirror.wait_until(
+            lambda text=text: any(text in line for line in guarded.mirror.stderr[said:]), 60, what=text
+        )
+    for user, acls in taken.items():
+        user.grant(acls)
+    began = time.monotonic()
+    guarded.produce()
+    guarded.mirror.wait_mirrored(*guarded.views, timeout_s=60)
+    for _, acl in split(taken):
+        text = f"no longer missing: {named(acl)}"
+        guarded.mirror.wait_until(
+            lambda text=text: any(text in line for line in guarded.mirror.stderr[said:]),
+            max(1.0, began + 60 - time.monotonic()),
+            what=text,
+        )
+    assert guarded.mirror.is_running
+    return time.monotonic() - began
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_a_running_mirror_names_every_right_by_itself(
+    guarded: Guarded,
+    record_property: pytest.RecordProperty,  # type: ignore[name-defined]
+) -> None:
+    printed = guarded.printed()
+    for user, acls in printed.items():
+        user.grant(acls)
+    guarded.produce()
+    guarded.mirror.start()
+    guarded.wait_mirrored()
+    seconds = {
+        f"{user.principal} {named(acl)}": lose_and_return(guarded, {user: [acl]}) for user, acl in split(printed)
+    }
+    assert_equal(*(view.read() for view in guarded.views))
+    record_property("rights taken one by one", len(seconds))
+    record_property("longest way back in s", round(max(seconds.values()), 1))
+
+
+def template_rights(guarded: Guarded, *, read_target: bool) -> dict[Limited, list[Acl]]:
+    """What the published templates of MirrorMaker 2 grant on the source and on the target."""
+
+    def acls(user: Limited, kind: ResourceType, name: str, words: str, pattern: Pattern = Pattern.LITERAL) -> list[Acl]:
+        return [
+            Acl(principal=user.principal, operation=Operation(word), resource_type=kind, name=name, pattern=pattern)
+            for word in words.split()
+        ]
+
+    topic, group, cluster = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+    source, target, many = guarded.source, guarded.target, Pattern.PREFIXED
+    storage = [f"__{guarded.group}_{name}" for name in ("offset", "config", "status")]
+    mirrored = "Create Alter AlterConfigs Write" + " Read" * read_target
+    return {
+        source: [
+            *acls(source, topic, guarded.prefix, "DescribeConfigs Read", many),
+            *acls(source, group, "consumer-", "Describe", many),
+            *acls(source, cluster, "kafka-cluster", "Describe"),
+        ],
+        target: [
+            *acls(target, group, guarded.group, "Read"),
+            *(
+                acl
+                for name in storage
+                for acl in acls(target, topic, name, "Create Describe DescribeConfigs Read Write")
+            ),
+            *acls(target, topic, "mm2-offset-syncs.north.internal", "Create DescribeConfigs Read Write"),
+            *acls(target, topic, "north.checkpoints.internal", "Create Describe Read Write"),
+            *acls(target, topic, guarded.prefix, mirrored, many),
+            *acls(target, group, "consumer-", "Read Describe", many),
+            *acls(target, cluster, "kafka-cluster", "Describe"),
+            *acls(target, ResourceType.TRANSACTIONAL_ID, "*", "Write"),
+        ],
+    }
+
+
+@pytest.mark.timeout(300)
+def test_with_the_rights_of_the_published_templates_it_mirrors_and_says_what_it_lacks(guarded: Guarded) -> None:
+    for user, acls in template_rights(guarded, read_target=False).items():
+        user.grant([acl for acl in acls if acl.resource_type is not ResourceType.TRANSACTIONAL_ID])
+    guarded.produce()
+    mirror = guarded.mirror.start()
+    guarded.wait_mirrored()
+    mirror.stop()
+    guarded.produce()
+    mirror.start()
+    guarded.wait_mirrored()
+    unproved = "what was copied cannot be proved: at-least-once"
+    lacks = (
+        f'Read on all topics that begin with "{guarded.prefix}" of "south": {unproved}',
+        f'Write on topic "mm2-ledger.north.internal" of "south": the ledger is kept in "__{guarded.group}_offset"',
+    )
+    starts = 2
+    for text in lacks:
+        assert sum(text in line for line in mirror.stderr) == starts, text
+    shown = subprocess.run([HELIOGRAPH, "status", str(mirror.config)], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown
+    assert all(text in shown.stdout for text in lacks)
+    assert_equal(*(view.read() for view in guarded.views))
+    # With the ledger's rights the mirror moves it to its own topic, while it runs.
+    own = [
+        Acl(
+            principal=guarded.target.principal,
+            operation=operation,
+            resource_type=ResourceType.TOPIC,
+            name="mm2-ledger.north.internal",
+        )
+        for operation in (CREATE, READ, WRITE)
+    ]
+    guarded.target.grant(own)
+    mirror.wait_for('no longer missing: Write on topic "mm2-ledger.north.internal"')
+    guarded.produce()
+    guarded.wait_mirrored()
+    assert_equal(*(view.read() for view in guarded.views))
+    shown = subprocess.run([HELIOGRAPH, "status", str(mirror.config)], capture_output=True, text=True, check=False)
+    assert "mm2-ledger" not in shown.stdout
