@@ -1,6 +1,6 @@
 """Malformed handshakes, logins, token endpoints, stores and login lines: a typed error each, soon, without a secret.
 
-Every case is made from a seed; what fails names it, and `CASE` makes that one case again.
+Every case is made from its family and a seed; what fails names both, and `judge` makes that one case again.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def told(error: BaseException | None) -> Iterator[str]:
 
 async def judge(material: Material, family: str, seed: int, figures: Figures) -> None:
     kind, attempt = FAMILIES[family](material, random.Random(f"{family} {seed}"))
-    name = f'CASE = "{family}", {seed}  # {kind}'
+    name = f"{family} seed {seed} ({kind})"
     started = time.monotonic()
     code = None
     try:
