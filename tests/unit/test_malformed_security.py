@@ -386,6 +386,18 @@ def test_a_dribbling_peer_costs_no_processor_time(material: Material, protocol: 
     assert time.process_time() - before < TIMEOUT_S / 2
 
 
+def test_a_fetched_token_that_the_broker_repeats_is_not_shown(tmp_path: Path) -> None:
+    token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtZSJ9."
+    (tmp_path / "token").write_text(token)
+    peer = SaslPeer(random.Random(1), "OAUTHBEARER", token)
+    peer.kind = "echo"
+    properties = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": (tmp_path / "token").as_uri()}
+    with pytest.raises(HeliographError) as caught:
+        asyncio.run(connect(peer.serve, Security("SASL_PLAINTEXT", properties)))
+    assert caught.value.code == "AUTHENTICATION_FAILED"
+    assert token not in "".join(told(caught.value))
+
+
 def test_scram_escapes_what_has_a_meaning_in_its_messages() -> None:
     text = 'ScramLoginModule required username="a,b=c" password="x";'
     login = read_login({"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": text}, where="test")
