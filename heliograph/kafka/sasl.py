@@ -29,6 +29,7 @@ MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
 """Of SCRAM. Java's clients refuse less too; more would let a broker keep us hashing."""
 _ITERATIONS = re.compile(rb",i=([0-9]{1,9})(?:,|$)")
 _MAX_SHOWN = 200
+_LONG_WORD = re.compile(r"[!-~]{20,}")
 _MODULES = {
     "PLAIN": ("PlainLoginModule",),
     "SCRAM-SHA-256": ("ScramLoginModule",),
@@ -75,6 +76,8 @@ class Login:
         secrets = (self.options.get(name) for name in ("password", "client_secret", "token"))
         if any(secret and secret in text for secret in secrets):
             return "(the broker's text shows a secret)"
+        if self.mechanism == "OAUTHBEARER":  # a token that was fetched is not among the options
+            text = _LONG_WORD.sub("...", text)
         line = "".join(character if character.isprintable() else " " for character in text[:_MAX_SHOWN])
         return line.strip()
 

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import itertools
 import json
 import random
 import ssl
@@ -238,7 +239,7 @@ class SaslPeer:
         self._round = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for turn in range(100):
+        for turn in itertools.count():
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             request = await reader.readexactly(size)
             answer = request[4:8] + self._body(*struct.unpack_from(">hh", request), request)
