@@ -136,6 +136,8 @@ class FlowDriver:
             log.warning(
                 "%s: %d records of the ledger could not be read and were passed over", self.name, ledger.unreadable
             )
+        if self._condition_due:
+            await self._write_condition()
         self._producer_id = ledger.claim.producer_id
         self.entries.clear()
         self._known = ledger.entries

@@ -157,9 +157,8 @@ async def _read_limits(
         theirs |= {remote: new for remote in wanted.values() if remote not in target.catalogue.topics}
     found = {name: (ours[name], theirs[remote]) for name, remote in wanted.items() if name in ours and remote in theirs}
     # Of topics to come only the broker's own settings would tell, which a mirror need not be allowed to see.
-    return found, [
-        name for name, remote in wanted.items() if name not in found and (remote in there or name not in ours)
-    ]
+    known = [name for name, remote in wanted.items() if remote in there or name not in ours]
+    return found, [name for name in known if name not in found]
 
 
 async def _topic_limits(cluster: Cluster, names: Sequence[str]) -> dict[str, Limits]:
