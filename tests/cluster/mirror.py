@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -33,6 +33,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from heliograph.config.properties import property_line
 from heliograph.lab import Cluster
 
 HELIOGRAPH = str(Path(sys.executable).with_name("heliograph"))
@@ -77,7 +78,9 @@ class MirrorProcess:
         keys: Mapping[str, str],
         *,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._environment = dict(environment or {})
         self.folder = folder / unique("mirror")
         self.config = self.folder / "mm2.properties"
         self.keys = {**_defaults(clusters), **_enabled(keys), **keys}
@@ -85,7 +88,11 @@ class MirrorProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir()
         (self.folder / "tmp").mkdir()
-        self.config.write_text("".join(f"{key} = {value}\n" for key, value in self.keys.items()).replace("\\", r"\\"))
+        self.write(self.keys)
+
+    def write(self, keys: Mapping[str, str]) -> None:
+        """The configuration as a property file."""
+        self.config.write_text("".join(f"{property_line(key, value)}\n" for key, value in keys.items()))
 
     def start(self) -> Self:
         """Start; output is appended to that of earlier starts."""
@@ -96,7 +103,7 @@ class MirrorProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "TMPDIR": str(self.folder / "tmp")},
+                env={**os.environ, "TMPDIR": str(self.folder / "tmp"), **self._environment},
                 start_new_session=True,
             )
         return self
@@ -360,6 +367,8 @@ class View:
     cluster: Cluster
     topic: str
     isolation: str = "read_uncommitted"
+    access: Mapping[str, str] = field(default_factory=dict)
+    """Keys of librdkafka to come in by another listener than the plain one."""
 
     def read(self) -> list[list[Record]]:
         """Every record there is now, by partition, CRCs checked."""
@@ -375,6 +384,7 @@ class View:
                 "check.crcs": True,
                 "fetch.wait.max.ms": 50,
                 "log_level": 0,
+                **self.access,
             }
         )
         try:
