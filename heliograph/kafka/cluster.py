@@ -34,6 +34,7 @@ from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress
 
 MAIN = "main"
 _VERSION_PROBE_TIMEOUT_S = 10.0
+UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE = 3, 5
 RENEW_SHARE = 0.8
 """Of a session's lifetime; then we log in again."""
 MIN_RENEW_S = 0.5
@@ -117,7 +118,38 @@ class Cluster:
         address = self.catalogue.brokers.get(node_id)
         if address is None:
             raise Unreachable(f"broker {node_id} is not in the cluster's metadata", where=self._where())
-        return await self._connected(address, channel)
+        try:
+            return await self._connected(address, channel)
+        except Unreachable as error:
+            if address in self._bootstrap:
+                raise
+            raise Unreachable(
+                f"broker {node_id} cannot be reached at the address that it advertises: {error.what}",
+                where=error.where,
+                why=error.why,
+                remedy="if the broker is alive, its advertised.listeners must hold an address that is reachable here",
+            ) from error
+
+    def no_leader(self, topic: str, partition: int, what: str, *, where: str) -> BrokerRefused:
+        """Why there is nobody to ask about a partition: no such topic, no such partition, or no leader now."""
+        where = f'"{self.alias}" {where}'
+        meta = self.catalogue.topics.get(topic)
+        if meta is None or partition >= len(meta.partitions):
+            thing = f'topic "{topic}"' if meta is None else f"partition {partition}"
+            return BrokerRefused(
+                f"{what}: there is no {thing} on the cluster",
+                where=where,
+                why="it was deleted, was never made, or we may not see it",
+                error_code=UNKNOWN_TOPIC,
+            )
+        leader = meta.partitions[partition].leader
+        return BrokerRefused(
+            f"{what}: the partition has no leader now",
+            where=where,
+            why="none of its replicas is in sync and alive" if leader < 0 else f"broker {leader}, its leader, is gone",
+            remedy="start the brokers that are down",
+            error_code=LEADER_NOT_AVAILABLE,
+        )
 
     async def any_connection(self) -> Connection:
         """A connection to some broker: one that is open, else the first that answers."""

@@ -26,7 +26,6 @@ KeyValue = tuple[bytes, bytes | None]
 READ_BYTES = 4 * 1024 * 1024
 APPEND_BYTES = 512 * 1024
 RETRY_FOR_S = 15.0
-_UNKNOWN_LEADER = 5
 
 
 def fetch_version(connection: Connection, *, with_id: bool) -> int:
@@ -203,7 +202,7 @@ async def _at_leader(
         failure: HeliographError
         leader = cluster.catalogue.leader_of(topic, partition)
         if leader is None:
-            failure = refused(_UNKNOWN_LEADER, what, where=f'"{cluster.alias}" {topic}-{partition}')
+            failure = cluster.no_leader(topic, partition, what, where=f"{topic}-{partition}")
         else:
             try:
                 code, answer = await attempt(leader)

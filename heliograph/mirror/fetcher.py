@@ -158,7 +158,9 @@ class Fetcher:
             return
         leader = self._cluster.catalogue.leader_of(assignment.topic, assignment.partition)
         if leader is None:
-            copy.error = error or refused(5, "leader look-up", where=f'"{self._cluster.alias}" {assignment.name}')
+            copy.error = error or self._cluster.no_leader(
+                assignment.topic, assignment.partition, "Fetch", where=assignment.name
+            )
             self._homeless[copy] = copy.error
         else:
             self._place(copy, leader)

@@ -360,15 +360,19 @@ class FlowLane:
                 ),
             )
         elif end.error_code:
-            self._all_wait(
-                [copy],
-                refused(end.error_code, "ListOffsets", where=f'"{self._terms.target}" {copy.assignment.name}'),
-            )
+            self._all_wait([copy], self._no_end(copy, end.error_code))
         elif end.offset == copy.entry.target_offset:
             self._go(copy)
         else:
             self._reading.add(copy)
             self._lane.spawn(self._settle_by_tail(copy, end.offset))
+
+    def _no_end(self, copy: PartitionCopy, code: int) -> HeliographError:
+        """Why the target did not tell where its log ends."""
+        topic, partition = _target_of(copy)
+        if self._target.catalogue.leader_of(topic, partition) is None:
+            return self._target.no_leader(topic, partition, "ListOffsets", where=copy.assignment.name)
+        return refused(code, "ListOffsets", where=f'"{self._terms.target}" {copy.assignment.name}')
 
     async def _settle_by_tail(self, copy: PartitionCopy, target_end: int) -> None:
         target = _TargetLog(self._target, copy.assignment)

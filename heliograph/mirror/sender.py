@@ -131,7 +131,8 @@ class Sender:
         if node is None:
             node = self._cluster.catalogue.leader_of(copy.assignment.target_topic, copy.assignment.partition)
             if node is None:
-                self.fail(copy, refused(5, "leader look-up", where=f'"{self._cluster.alias}" {copy.assignment.name}'))
+                target = copy.assignment.target_topic, copy.assignment.partition
+                self.fail(copy, self._cluster.no_leader(*target, "Produce", where=copy.assignment.name))
                 return
             copy.target_node = node
         key = node, copy.assignment.partition % self._width

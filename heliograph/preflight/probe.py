@@ -174,7 +174,7 @@ async def _explain(found: Probe, security: Security) -> None:
             better = failed(TLS, "the port speaks plain text, not TLS", "check security.protocol and the port")
     elif note.step == VERSIONS and not security.uses_tls and await _shown_certificate(found.address):
         wanted = "SASL_SSL" if security.uses_sasl else "SSL"
-        better = failed(VERSIONS, "the port speaks TLS, we sent plain text", f"set security.protocol to {wanted}")
+        better = failed(VERSIONS, "the port speaks TLS, not plain text", f"set security.protocol to {wanted}")
     elif note.step == ROUND_TRIP and not security.uses_sasl and found.failure is note:
         protocol = "SASL_SSL" if security.uses_tls else "SASL_PLAINTEXT"
         better = failed(

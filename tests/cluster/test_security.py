@@ -311,7 +311,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "plain text to a TLS port": (plain_to_tls, "the port speaks TLS, not plain text"),
     "TLS to a plain port": (tls_to_plain, "the port speaks plain text, not TLS"),
-    "no certificate of ours": (without_certificate, "the broker wants a certificate of ours"),
+    "no certificate of ours": (without_certificate, "the broker refuses our certificate, or misses one"),
 }
 
 

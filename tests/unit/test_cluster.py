@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heliograph.errors import HeliographError, ProtocolError, Unreachable, UnsupportedVersion
 from heliograph.kafka import messages
 from heliograph.kafka.admin import LATEST, end_offsets, list_offsets
-from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.cluster import Catalogue, Cluster, PartitionMeta, TopicMeta
 from heliograph.kafka.log import append, fetch_partition, fetch_version, produce_version
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from tests.fake_cluster import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call, FakeCluster
@@ -431,3 +431,25 @@ async def _some_work(cluster: Cluster) -> None:
     await end_offsets(cluster, [TopicPartition("t", 0)])
     await append(cluster, "t", 0, [(b"k", b"v")], now_ms=1)
     await fetch_partition(cluster, "t", 0, 0)
+
+
+def test_a_topic_that_is_missing_and_a_partition_without_a_leader_are_told_apart() -> None:
+    cluster = Cluster("b", [BrokerAddress("127.0.0.1", 1)], client_id="test")
+    metas = (PartitionMeta(-1, 0, (1, 2), ()), PartitionMeta(7, 0, (7,), (7,)))
+    cluster.catalogue = Catalogue(cluster_id="x", brokers={}, topics={"t": TopicMeta("t", NO_TOPIC_ID, metas)})
+    assert 'there is no topic "u" on the cluster' in str(cluster.no_leader("u", 0, "Fetch", where="u-0"))
+    assert "there is no partition 5" in str(cluster.no_leader("t", 5, "Fetch", where="t-5"))
+    assert "no leader now; none of its replicas is in sync" in str(cluster.no_leader("t", 0, "Fetch", where="t-0"))
+    assert "broker 7, its leader, is gone" in str(cluster.no_leader("t", 1, "Fetch", where="t-1"))
+
+
+def test_an_advertised_address_that_cannot_be_reached_is_told_as_such() -> None:
+    async def test() -> None:
+        cluster = Cluster("b", [BrokerAddress("127.0.0.1", 1)], client_id="test", connect_timeout_s=1)
+        cluster.catalogue = Catalogue(cluster_id="x", brokers={3: BrokerAddress("no.such.host.invalid", 9092)})
+        with pytest.raises(
+            Unreachable, match=r"broker 3 cannot be reached at the address that it advertises.*resolved"
+        ):
+            await cluster.connection(3)
+
+    run(test())
