@@ -214,7 +214,7 @@ def check(
         typer.echo(render_rows([*map(_finding_row, found), *map(_step_row, steps)], output))
     elif steps:
         conclusion = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
-        rows = [{key: value for key, value in _step_row(step).items() if key in _STEP_KEYS} for step in steps]
+        rows = [_table_row(step) for step in steps]
         typer.echo(render_rows(rows, output, conclusion=conclusion))
     is_bad = severities[Severity.ERROR] or verdicts[Verdict.FAIL]
     if is_bad or (strict and (severities[Severity.WARNING] or verdicts[Verdict.WARN])):
@@ -262,7 +262,7 @@ async def _look_at_clusters(settings: Settings, app_user: Path | None) -> list[S
     return steps if app_user is None else [*steps, *await check_app_user(settings, app_user)]
 
 
-_STEP_KEYS = ("cluster", "role", "step", "subject", "verdict", "what", "remedy")
+_STEP_KEYS = ("verdict", "cluster", "role", "step", "subject", "what", "remedy")
 _ROW_KEYS = ("kind", "severity", "rule", "file", "line", "column", "key", *_STEP_KEYS)
 """Findings and steps are rows of one shape; `kind` says which it is."""
 
@@ -293,6 +293,12 @@ def _step_row(step: Step) -> dict[str, str | int | None]:
         "what": step.what,
         "remedy": step.remedy or None,
     }
+
+
+def _table_row(step: Step) -> dict[str, str | int | None]:
+    """With the remedy behind what it cures: a table's last column may be as long as it likes."""
+    row = _step_row(step)
+    return {**{key: row[key] for key in _STEP_KEYS[:-2]}, "what": "; ".join(filter(None, (step.what, step.remedy)))}
 
 
 def _counted(number: int, noun: str) -> str:

@@ -603,7 +603,8 @@ def _find_client(where: Where, name: str) -> Found | None:
 
 def _at_flow(name: str, key: Key) -> Key:
     """Under a flow only these reach the data; `producer.` means the producer of offset-syncs."""
-    reaches = name.startswith(("consumer.", "source.consumer.", "producer.override."))
+    admins = ("admin.", "source.admin.", "target.admin.")
+    reaches = name.startswith(("consumer.", "source.consumer.", "producer.override.", *admins))
     return key if reaches or key.effect is not H else replace(key, effect=L)
 
 

@@ -58,6 +58,13 @@ def check_security(settings: Settings, spark: Mapping[str, str], *, is_local: bo
                 _check_travel(settings, security, alias, spark)
 
 
+def unchecked_hosts(settings: Settings) -> set[str]:
+    """Clusters whose brokers' names are not compared with their certificates."""
+    roles = [(flow, role) for flow in settings.enabled_flows for role in Role]
+    found = [(role.alias(flow), security_of(settings, flow, role)) for flow, role in roles]
+    return {alias for alias, security in found if security.uses_tls and not security.checks_host}
+
+
 def _check_travel(settings: Settings, security: Security, alias: str, spark: Mapping[str, str]) -> None:
     """Whether the secrets of a cluster reach an executor on another machine safely."""
     encryption = " and ".join(f"{key}=true" for key in SPARK_ENCRYPTION)

@@ -19,7 +19,7 @@ from heliograph.config.load import load_settings
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 from heliograph.java import find_java
-from heliograph.mirror.access import check_security
+from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
 
@@ -146,6 +146,8 @@ def _start_log() -> None:
 def _say_notes(settings: Settings) -> None:
     for finding in settings.warnings:
         log.warning("%s", finding)
+    for alias in sorted(unchecked_hosts(settings)):
+        log.warning('cluster "%s": host names are not checked: any certificate of a trusted authority will do', alias)
     if settings.notes:
         keys = ", ".join(sorted({finding.key for finding in settings.notes}))
         log.info("accepted without effect so far: %s", keys)

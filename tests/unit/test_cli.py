@@ -124,8 +124,8 @@ def test_check_looks_at_the_clusters(config: Path, online: list[Step], capsys: p
     assert run("check", str(config)) == 0
     assert capsys.readouterr().out.splitlines() == [
         "0 errors, 0 warnings, 0 infos",
-        "CLUSTER  ROLE   STEP  SUBJECT  VERDICT  WHAT  REMEDY",
-        "A        admin  tls   a:9092   WARN     old   renew",
+        "VERDICT  CLUSTER  ROLE   STEP  SUBJECT  WHAT",
+        "WARN     A        admin  tls   a:9092   old; renew",
         "0 PASS, 1 WARN, 0 FAIL",
     ]
     assert run("check", str(config), "--strict") == 1
