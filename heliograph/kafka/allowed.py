@@ -14,6 +14,7 @@ from heliograph.errors import UnsupportedVersion
 from heliograph.kafka import messages
 from heliograph.kafka.acls import Operation, ResourceType
 from heliograph.kafka.admin import TOPIC_RESOURCE
+from heliograph.kafka.batch import CRC_AT, NewRecord, encode_batch
 from heliograph.kafka.cluster import Cluster, refused
 
 Question = tuple[ResourceType, str, Operation]
@@ -122,14 +123,16 @@ async def _probe_read(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
 
 
 async def _probe_write(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
+    """With a batch that no broker takes, should the topic have been made meanwhile: its checksum is wrong."""
+    batch = encode_batch([NewRecord(0, None, None)])
+    batch[CRC_AT] ^= 0xFF
     topic = messages.ProduceRequest.TopicProduceData
+    partition = topic.PartitionProduceData(index=0, records=bytes(batch))
     request = messages.ProduceRequest(
         transactional_id=None,
         acks=-1,
         timeout_ms=1000,
-        topic_data=[
-            topic(name=name, partition_data=[topic.PartitionProduceData(index=0, records=None)]) for name in names
-        ],
+        topic_data=[topic(name=name, partition_data=[partition]) for name in names],
     )
     response = await cluster.call(request)
     return {answer.name: answer.partition_responses[0].error_code for answer in response.responses}

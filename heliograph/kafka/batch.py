@@ -47,7 +47,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
-_CRC_AT = 17
+CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _PRODUCER_AT = 43
 _BEFORE_LENGTH = 12  # base offset and the length itself
@@ -188,7 +188,7 @@ def check_crc(view: memoryview, *, where: str = "") -> None:
     """Raise `CorruptBatch` unless the batch's checksum is right."""
     if len(view) < HEADER_SIZE:
         raise CorruptBatch(f"a batch of {len(view)} bytes", where=where)
-    if crc32c(view[_ATTRIBUTES_AT:]) != _U32.unpack_from(view, _CRC_AT)[0]:
+    if crc32c(view[_ATTRIBUTES_AT:]) != _U32.unpack_from(view, CRC_AT)[0]:
         raise wrong_crc(parse_header(view), where=where)
 
 
@@ -211,7 +211,7 @@ def rewrite_header(view: memoryview, *, producer_id: int, producer_epoch: int, b
     _I32.pack_into(view, _LEADER_EPOCH_AT, -1)
     _I16.pack_into(view, _ATTRIBUTES_AT, view[_ATTRIBUTES_AT + 1] & CODEC_MASK)
     _PRODUCER.pack_into(view, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    _U32.pack_into(view, _CRC_AT, crc32c(view[_ATTRIBUTES_AT:]))
+    _U32.pack_into(view, CRC_AT, crc32c(view[_ATTRIBUTES_AT:]))
 
 
 def detour_of(header: BatchHeader, *, position: int, max_message_bytes: int) -> Detour | None:
@@ -297,7 +297,7 @@ def seal_batch(
     _HEADER.pack_into(
         batch, 0, 0, length, -1, MAGIC, 0, codec, last_delta, base_timestamp, max_timestamp, *producer, record_count
     )
-    _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+    _U32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
     return batch
 
 

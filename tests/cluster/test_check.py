@@ -10,6 +10,7 @@ import pytest
 
 from heliograph import cli
 from heliograph.config import load_settings
+from heliograph.config.properties import property_line
 from heliograph.lab import Cluster
 from heliograph.preflight.check import check_app_user, check_clusters
 from heliograph.preflight.steps import Step, Verdict
@@ -171,3 +172,41 @@ def test_an_application_is_tried_on_the_target(both: dict[str, Cluster | str], b
     assert not bad(steps)
     assert {(step.cluster, step.role) for step in steps} == {("backup", "app")}
     assert "may read all 1 mirrored topics" in [step.what for step in steps]
+
+
+def test_an_old_cluster_without_access_rules_has_every_right(old: Cluster, backup: Cluster, tmp_path: Path) -> None:
+    keys = {"old->backup.topics": "x", "backup->old.topics": "x"}
+    steps = [step for step in checked(tmp_path, {"old": old, "backup": backup}, keys) if step.step == "rights"]
+    assert {step.cluster for step in steps} == {"old", "backup"}
+    assert {step.verdict for step in steps} == {Verdict.PASS}
+
+
+def test_an_application_is_tried_on_the_passive_side(north: Cluster, south: Cluster, tmp_path: Path) -> None:
+    """With the credentials it has on the active side: right and wrong ones."""
+    assert south.secured is not None
+    topic = unique("north.orders")
+    create_topic(south, topic)
+    access = south.secured.client_properties("SASL_SSL", stores="PKCS12")
+    keys = {f"south.{key}": value for key, value in access.items()}
+    original = topic.removeprefix("north.")
+    config = configured(tmp_path, {"north": north, "south": south}, {**keys, "north->south.topics": original})
+    application = south.secured.client_properties("SASL_SSL", user="app", stores="PKCS12")
+    steps = app_steps(config, application, tmp_path)
+    assert [step.what for step in steps if step.step in ("read", "write")] == [
+        "may read all 1 mirrored topics",
+        "may write all 1 mirrored topics",
+    ]
+    assert {step.verdict for step in steps} == {Verdict.PASS}
+    wrong = application["sasl.jaas.config"].replace('username="app"', 'username="nobody"')
+    [failure] = [
+        step
+        for step in app_steps(config, {**application, "sasl.jaas.config": wrong}, tmp_path)
+        if step.verdict is Verdict.FAIL and step.step == "sasl"
+    ]
+    assert 'login as "nobody" with SCRAM-SHA-512 was refused' in failure.what
+
+
+def app_steps(config: Path, application: dict[str, str], folder: Path) -> list[Step]:
+    file = folder / "app.properties"
+    file.write_text("".join(f"{property_line(key, value)}\n" for key, value in application.items()))
+    return asyncio.run(check_app_user(load_settings(config), file))

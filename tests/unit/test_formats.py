@@ -109,6 +109,10 @@ def test_entry_bytes_do_not_change() -> None:
             ),
             formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T"),
         ),
+        (
+            formats.encode_condition("g", formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000)),
+            formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000),
+        ),
     ],
 )
 def test_ledger_records_come_back_for_their_group_only(
@@ -118,6 +122,9 @@ def test_ledger_records_come_back_for_their_group_only(
     assert formats.parse_ledger("other", *encoded) is None
     assert formats.is_foreign("other", encoded[0])
     assert not formats.is_foreign("g", encoded[0])
+    # Where the ledger is not allowed its records stand among the positions.
+    assert formats.parse_position(*encoded) is None
+    assert formats.is_foreign("g", formats.encode_position_key("A", "t", 0))
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
