@@ -14,6 +14,7 @@ from heliograph.config.table import KEYS
 from heliograph.config.values import split_list
 from heliograph.errors import ConfigError
 from heliograph.filters import NameFilter, should_mirror
+from heliograph.mirror import formats
 from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 from tests.cluster.judge import MIRROR, Judge
 
@@ -252,3 +253,29 @@ def test_generated_patterns_match_what_java_matches(java: Judge) -> None:
     verdicts = Counter(_compare(java, patterns, names, subjects) for patterns in lists if patterns)
     assert verdicts[Verdict.SAME] > 1000
     assert verdicts[Verdict.REFUSED] > 300
+
+
+def test_connect_passes_over_a_ledger_that_stands_among_its_offsets(java: Judge) -> None:
+    """Where a mirror has no right on the ledger's topic, MirrorMaker 2 must still read the positions beside it."""
+    settings = java.jvm.java.util.HashMap()
+    settings.put("schemas.enable", "false")
+    settings.put("converter.type", "key")
+    converter = java.jvm.org.apache.kafka.connect.json.JsonConverter()
+    converter.configure(settings)
+    found = java.jvm.java.util.HashMap()
+    claim = formats.Claim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
+    trouble = formats.Trouble(topic="t", partition=1, code="DATA", text="x", final=False)
+    condition = formats.Condition(lacks=("x",), is_blocked=False, time_ms=1)
+    keys = [
+        formats.encode_entry_key("g", "foo", 7),
+        formats.encode_order("g", formats.Order(owner="me", end_epoch=1))[0],
+        formats.encode_claim("g", claim)[0],
+        formats.encode_trouble("g", trouble)[0],
+        formats.encode_condition("g", condition)[0],
+        formats.encode_position_key("A", "t", 0),
+    ]
+    for key in keys:
+        java.jvm.org.apache.kafka.connect.storage.OffsetUtils.processPartitionKey(
+            key, b'{"offset":1}', converter, found
+        )
+    assert list(found.keySet()) == ["MirrorSourceConnector"]
