@@ -18,31 +18,20 @@ def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
 
 def internal_topics(flow: Flow) -> list[NewTopic]:
     """Those in which the flow keeps its state."""
+    kept = (
+        (flow.offset_storage_topic, flow.offset_storage_partitions, flow.offset_storage_replication_factor, store.BUSY),
+        (flow.config_storage_topic, 1, flow.config_storage_replication_factor, store.COMPACTED),
+        (
+            flow.status_storage_topic,
+            flow.status_storage_partitions,
+            flow.status_storage_replication_factor,
+            store.COMPACTED,
+        ),
+        (flow.ledger_topic, 1, flow.offset_storage_replication_factor, store.BUSY),
+    )
     return [
-        NewTopic(
-            name=flow.offset_storage_topic,
-            partitions=flow.offset_storage_partitions,
-            replication_factor=flow.offset_storage_replication_factor,
-            configs=store.BUSY,
-        ),
-        NewTopic(
-            name=flow.config_storage_topic,
-            partitions=1,
-            replication_factor=flow.config_storage_replication_factor,
-            configs=store.COMPACTED,
-        ),
-        NewTopic(
-            name=flow.status_storage_topic,
-            partitions=flow.status_storage_partitions,
-            replication_factor=flow.status_storage_replication_factor,
-            configs=store.COMPACTED,
-        ),
-        NewTopic(
-            name=flow.ledger_topic,
-            partitions=1,
-            replication_factor=flow.offset_storage_replication_factor,
-            configs=store.BUSY,
-        ),
+        NewTopic(name=name, partitions=partitions, replication_factor=factor, configs=configs)
+        for name, partitions, factor, configs in kept
     ]
 
 

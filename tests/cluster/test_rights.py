@@ -71,6 +71,16 @@ class Guarded:
         assert all(acl.principal == user.principal for user, acls in users.items() for acl in acls)
         return users
 
+    def start_with_printed(self) -> dict[Limited, list[Acl]]:
+        """Grant what is printed, and no more, and mirror."""
+        printed = self.printed()
+        for user, acls in printed.items():
+            user.grant(acls)
+        self.produce()
+        self.mirror.start()
+        self.wait_mirrored()
+        return printed
+
     def bad_steps(self) -> list[Step]:
         steps = asyncio.run(check_clusters(load_settings(self.mirror.config)))
         return [step for step in steps if step.verdict is not Verdict.PASS]
@@ -100,13 +110,8 @@ def split(printed: dict[Limited, list[Acl]]) -> list[tuple[Limited, Acl]]:
 
 @pytest.mark.timeout(300)
 def test_the_printed_rights_are_enough_and_check_names_each_one_that_is_missing(guarded: Guarded) -> None:
-    printed = guarded.printed()
-    for user, acls in printed.items():
-        user.grant(acls)
+    printed = guarded.start_with_printed()
     assert guarded.bad_steps() == []
-    guarded.produce()
-    guarded.mirror.start()
-    guarded.wait_mirrored()
     for user, acl in split(printed):
         user.revoke([acl])
         found = [step.what for step in guarded.bad_steps() if step.step == "rights"]
@@ -121,12 +126,7 @@ def test_the_printed_rights_are_enough_and_check_names_each_one_that_is_missing(
 
 @pytest.mark.timeout(300)
 def test_a_running_mirror_names_rights_that_go_and_goes_on_when_they_are_back(guarded: Guarded) -> None:
-    printed = guarded.printed()
-    for user, acls in printed.items():
-        user.grant(acls)
-    guarded.produce()
-    guarded.mirror.start()
-    guarded.wait_mirrored()
+    printed = guarded.start_with_printed()
     taken = {
         guarded.source: [acl for acl in printed[guarded.source] if acl.operation is READ],
         guarded.target: [acl for acl in printed[guarded.target] if acl.operation in (WRITE, DESCRIBE)],
@@ -168,12 +168,7 @@ def test_a_running_mirror_names_every_right_by_itself(
     guarded: Guarded,
     record_property: pytest.RecordProperty,  # type: ignore[name-defined]
 ) -> None:
-    printed = guarded.printed()
-    for user, acls in printed.items():
-        user.grant(acls)
-    guarded.produce()
-    guarded.mirror.start()
-    guarded.wait_mirrored()
+    printed = guarded.start_with_printed()
     seconds = {
         f"{user.principal} {named(acl)}": lose_and_return(guarded, {user: [acl]}) for user, acl in split(printed)
     }

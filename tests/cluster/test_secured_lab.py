@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
@@ -28,23 +27,11 @@ from heliograph.lab.listeners import MODULES
 from heliograph.lab.secured import STORES, unsigned_token
 from heliograph.lab.users import RULES
 from tests.cluster.judge import Judge, start_java
+from tests.cluster.limited import ask
 from tests.cluster.mirror import unique
 
 Answer = TypeVar("Answer")
 Question = Callable[[kafka.Cluster], Awaitable[Answer]]
-
-
-def ask(bootstrap: str, security: Security, question: Question[Answer]) -> Answer:
-    async def asked() -> Answer:
-        addresses = [BrokerAddress.parse(text) for text in bootstrap.split(",")]
-        client = kafka.Cluster("secured", addresses, client_id="test", security=security)
-        try:
-            await client.refresh()
-            return await question(client)
-        finally:
-            client.close()
-
-    return asyncio.run(asked())
 
 
 def ask_as(properties: Mapping[str, str], question: Question[Answer]) -> Answer:
@@ -130,8 +117,7 @@ def test_a_right_is_refused_granted_and_taken_back(listener: str, north: Cluster
 
     def is_refused() -> bool:
         error = ask_as(properties, _create_topic)
-        assert error is None or isinstance(error, BrokerRefused)
-        assert error is None or "TOPIC_AUTHORIZATION_FAILED" in error.what
+        assert error is None or isinstance(error, NotAuthorized)
         return error is not None
 
     assert is_refused()
@@ -141,7 +127,7 @@ def test_a_right_is_refused_granted_and_taken_back(listener: str, north: Cluster
     assert as_admin(lambda client: delete_acls(client, [rule])) == {rule: None}
     _wait(is_refused)
     assert as_admin(lambda client: delete_acls(client, [rule])) == {rule: None}
-    assert set(as_admin(describe_acls)) == set(RULES)
+    assert rule not in as_admin(describe_acls)
 
 
 def _wait(condition: Callable[[], bool]) -> None:
