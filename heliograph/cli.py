@@ -19,7 +19,7 @@ from heliograph.config.convert import convert, write_secret_files
 from heliograph.config.secrets import Resolver, compare_places
 from heliograph.config.settings import Settings
 from heliograph.config.show import ShowFormat, effective, literal_secrets, render_effective
-from heliograph.errors import ConfigError, HeliographError, LabError, ProtocolError
+from heliograph.errors import ConfigError, HeliographError, LabError, ProtocolError, StoreUnusable
 from heliograph.lab import (
     DEFAULT_VERSION,
     SUPPORTED_VERSIONS,
@@ -152,7 +152,7 @@ def run(
         run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []), secrets=secrets)
     except HeliographError as error:
         typer.echo(str(error), err=True)
-        code = EXIT_NOT_STARTED if isinstance(error, ConfigError | ProtocolError) else EXIT_FAILED
+        code = EXIT_NOT_STARTED if isinstance(error, ConfigError | ProtocolError | StoreUnusable) else EXIT_FAILED
     leave(code)
 
 
@@ -224,7 +224,7 @@ def check(
 def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> None:
     from heliograph.mirror.needs import needs_of  # noqa: PLC0415  # takes a while to import
 
-    needs = needs_of(load_settings(config, secrets=secrets))
+    needs = needs_of(load_settings(config, secrets=secrets, offline=True))
     if output is OutputFormat.TABLE:
         typer.echo("\n".join(need.text() for need in needs))
     else:

@@ -44,6 +44,7 @@ def compare(running: Settings, wanted: Settings) -> Changes:
     for alias in sorted(running.clusters.keys() | wanted.clusters.keys()):
         before, after = running.clusters.get(alias), wanted.clusters.get(alias)
         if before == after:
+            clusters |= {alias: after} if after else {}  # its placeholders may be others with the same values
             continue
         if before is None or after is None or before.bootstrap_servers != after.bootstrap_servers:
             waiting.append(f'cluster "{alias}"')
@@ -59,7 +60,7 @@ def compare(running: Settings, wanted: Settings) -> Changes:
 
 
 def _take_over(flow: Flow, new: Flow, applied: list[str], waiting: list[str]) -> Flow:
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"references": new.references}
     for field in fields(Flow):
         before, after = getattr(flow, field.name), getattr(new, field.name)
         if before == after or not field.compare or field.name in _DERIVED:
@@ -69,4 +70,4 @@ def _take_over(flow: Flow, new: Flow, applied: list[str], waiting: list[str]) ->
             applied.append(f"{flow.name}: {field.name.replace('_', ' ')}")
         else:
             waiting.append(f"{flow.name}: {field.name.replace('_', ' ')}")
-    return replace(flow, **changes) if changes else flow
+    return replace(flow, **changes)

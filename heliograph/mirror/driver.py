@@ -279,6 +279,7 @@ class Driver:
 
     async def _rights_loop(self, flow: FlowDriver) -> None:
         """Name rights that are missing; take up what was waiting for one when it is back."""
+        said = ""
         while True:
             await asyncio.sleep(RIGHTS_S)
             try:
@@ -287,7 +288,9 @@ class Driver:
                     if flow.wants_reopening:
                         self._replan.set()
             except HeliographError as error:
-                log.debug("%s: rights not looked at: %s", flow.name, error)
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("%s: rights not looked at: %s; trying again", flow.name, error)
 
     async def _listen(self, flow: FlowDriver) -> None:
         """Follow the ledger: progress of the lanes, and troubles that want a new plan."""

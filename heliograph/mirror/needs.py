@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heliograph.config.settings import Settings
+from heliograph.errors import StoreUnusable
 from heliograph.kafka.security import Security
-from heliograph.mirror.access import security_of
+from heliograph.mirror.access import Role, security_of
 from heliograph.mirror.acltext import commands, kafka_user
-from heliograph.mirror.grants import users_of
 from heliograph.mirror.rights import Right, rights_of
 
 _STRIMZI = {"SCRAM-SHA-512": "scram-sha-512", "SCRAM-SHA-256": "scram-sha-512"}
@@ -49,25 +49,30 @@ class Need:
 
 def needs_of(settings: Settings) -> list[Need]:
     users: dict[tuple[str, str], str] = {}
-    securities: dict[tuple[str, str], Security] = {}
+    authentications: dict[tuple[str, str], str] = {}
     for flow in settings.enabled_flows:
-        for role, user in users_of(settings, flow).items():
+        for role in Role:
+            user, authentication = _who(security_of(settings, flow, role), role.alias(flow))
             users[flow.name, role] = user
-            securities.setdefault((role.alias(flow), user), security_of(settings, flow, role))
+            authentications.setdefault((role.alias(flow), user), authentication)
     return [
         Need(
             cluster=alias,
             user=user,
             rights=tuple(rights),
             bootstrap=settings.clusters[alias].bootstrap_servers,
-            authentication=_authentication(securities[alias, user], alias),
+            authentication=authentications[alias, user],
         )
         for (alias, user), rights in rights_of(settings, users).items()
     ]
 
 
-def _authentication(security: Security, alias: str) -> str:
-    login = security.login(where=f'"{alias}"')
-    if login is not None:
-        return _STRIMZI.get(login.mechanism, "")
-    return "tls" if security.has_secrets else ""
+def _who(security: Security, alias: str) -> tuple[str, str]:
+    """User, and Strimzi's type of authentication; a name that only a missing secret would tell is left open."""
+    where = f'"{alias}"'
+    try:
+        login = security.login(where=where)
+        kind = _STRIMZI.get(login.mechanism, "") if login else "tls" if security.has_secrets else ""
+        return security.user(where=where), kind
+    except StoreUnusable:
+        return "User:<user>", ""

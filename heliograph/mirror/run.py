@@ -17,7 +17,7 @@ from typing import NoReturn
 from heliograph.config.changes import compare
 from heliograph.config.load import load_settings
 from heliograph.config.settings import Settings
-from heliograph.errors import ConfigError
+from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
@@ -96,7 +96,7 @@ async def _watch(file: _Watched, driver: Driver, hang_up: asyncio.Event) -> None
         seen = file.stamp()
         try:
             changes = compare(driver.settings, file.load())
-        except ConfigError as error:
+        except HeliographError as error:
             log.error("the configuration has changed and is not used: %s", error)
             continue
         for what in changes.applied:

@@ -82,3 +82,18 @@ def test_a_paused_flow_stays_in_the_settings_and_does_not_run() -> None:
 
 def test_every_live_field_is_one_of_a_flow() -> None:
     assert {field.name for field in fields(Flow)} >= LIVE
+
+
+def test_how_a_cluster_is_reached_takes_effect_with_the_next_connection() -> None:
+    changes = compare(load(), load("A.security.protocol = SSL\n"))
+    assert changes.applied == ('cluster "A": how it is reached, from the next connection on',)
+    assert changes.settings.clusters["A"].security_protocol == "SSL"
+
+
+def test_another_placeholder_with_the_same_value_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "x")
+    monkeypatch.setenv("TWO", "x")
+    one, two = (load(f"A.ssl.truststore.password = ${{env:{name}}}\n") for name in ("ONE", "TWO"))
+    changes = compare(one, two)
+    assert (changes.applied, changes.need_restart) == ((), ())
+    assert changes.settings.clusters["A"].references == {"ssl.truststore.password": "${env:TWO}"}
