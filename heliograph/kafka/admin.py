@@ -19,6 +19,7 @@ TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 _NOT_SAID = 31
 """The bit that stands for no answer, where a set of operations is expected."""
+_NOT_AUTHORIZED = 29
 _TOPIC_ALREADY_EXISTS = 36
 _NO_COORDINATOR = (14, 15, 16)
 _GROUP_ID_NOT_FOUND = 69
@@ -142,20 +143,30 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[st
         validate_only=False,
     )
     response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
-    outcome: dict[str, HeliographError | None] = {}
-    for answer in response.topics:
-        good = answer.error_code in (0, _TOPIC_ALREADY_EXISTS)
-        outcome[answer.name] = (
-            None
-            if good
-            else refused(
-                answer.error_code,
-                f'CreateTopics for "{answer.name}"',
-                where=f'"{cluster.alias}"',
-                message=answer.error_message,
-            )
+    wanted = {topic.name: topic for topic in topics}
+    return {
+        answer.name: None
+        if answer.error_code in (0, _TOPIC_ALREADY_EXISTS)
+        else refused(
+            answer.error_code,
+            f'CreateTopics for "{answer.name}"',
+            where=f'"{cluster.alias}"',
+            message=answer.error_message,
+            remedy=_by_hand(wanted[answer.name])
+            if answer.error_code == _NOT_AUTHORIZED and answer.name in wanted
+            else "",
         )
-    return outcome
+        for answer in response.topics
+    }
+
+
+def _by_hand(topic: NewTopic) -> str:
+    """For an administrator who makes topics himself."""
+    factor = f" --replication-factor {topic.replication_factor}" if topic.replication_factor > 0 else ""
+    return (
+        f"have it made: kafka-topics.sh --bootstrap-server <address> --create --topic {topic.name} "
+        f"--partitions {topic.partitions}{factor}"
+    )
 
 
 async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, HeliographError | None]:

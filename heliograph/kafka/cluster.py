@@ -377,8 +377,9 @@ def refused(
     """The error for a broker's error code; `what` begins with the request's name."""
     if code in _FORBIDDEN:
         right = _RIGHTS.get(what.partition(" ")[0], "")
+        remedies = [f"grant {right} there" if right else "", remedy]
         return NotAuthorized(
-            f"{what} is not allowed", where=where, remedy=f"grant {right} there" if right else "", error_code=code
+            f"{what} is not allowed", where=where, remedy=", or ".join(filter(None, remedies)), error_code=code
         )
     return BrokerRefused(
         f"{what} refused with {error_name(code)}", where=where, why=message or "", remedy=remedy, error_code=code

@@ -13,7 +13,7 @@ from heliograph.mirror import formats
 from heliograph.mirror.lane import CORRUPT_TRIES, Lane
 from heliograph.mirror.model import Entry, LedgerRow
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call
-from tests.unit.lanes import GROUP, HEAVY, LEDGER, PRODUCER_ID, World, numbers, recent, run
+from tests.unit.lanes import GROUP, HEAVY, LEDGER, OFFSETS, PRODUCER_ID, World, numbers, recent, run
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
@@ -276,3 +276,58 @@ def test_keys_in_the_ledger_name_the_group() -> None:
             assert all(parse_header(batch).producer_id == -1 for batch in world.target.partition(LEDGER, 0).batches)
 
     run(test())
+
+
+# -- rights ------------------------------------------------------------------------------
+
+NOT_AUTHORIZED = 29
+
+
+def test_a_target_that_may_not_be_read_is_copied_at_least_once() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 5))
+            world.target.append("a.t", 0, recent(0, 3))
+            world.target.refuse(FETCH, "a.t", 0, NOT_AUTHORIZED, times=1_000)
+            row = await released(world)
+            assert (row.error_code, row.details["records"]) == ("POSITION_UNPROVEN", 3)
+            assert "3 records stand on the target beyond the ledger's entry" in row.error_text
+            assert "at-least-once; grant Read" in row.error_text
+
+    run(test())
+
+
+def test_a_source_that_may_not_be_read_for_a_while_is_named_and_goes_on() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.refuse(FETCH, "t", 0, NOT_AUTHORIZED, times=3)
+            world.source.append("t", 0, recent(0, 5))
+            async with world.lane() as lane:
+                await lane.until_copied(5)
+            texts = told(world)
+            assert any(text.startswith("NOT_AUTHORIZED") for text in texts)
+            assert texts[-1] == ""
+
+    run(test())
+
+
+def test_a_flush_that_fails_is_told_with_its_counts_and_partitions_until_one_succeeds() -> None:
+    async def test() -> None:
+        async with World() as world:
+            for partition in range(5):
+                world.target.refuse(PRODUCE, OFFSETS, partition, NOT_AUTHORIZED, times=6)
+            world.source.append("t", 0, recent(0, 5))
+            async with world.lane() as lane:
+                await lane.until_copied(5)
+                await lane.until(lambda: told(world)[-1:] == [""])
+            texts = told(world)
+            assert "positions of 1 partitions (t-0) were not written down, 5 records since the last time" in texts[0]
+            assert "NOT_AUTHORIZED" in texts[0]
+            assert texts[-1] == ""
+
+    run(test())
+
+
+def told(world: World) -> list[str]:
+    """What the lane said of its troubles; nothing means that one is over."""
+    return [record.text for record in world.ledger() if isinstance(record, formats.Trouble)]
