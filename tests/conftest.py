@@ -87,7 +87,7 @@ def backup(pair: tuple[Cluster, Cluster]) -> Cluster:
 @pytest.fixture(scope="session")
 def trio(lab: Lab) -> Cluster:
     nearest = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
-    lab.start([ClusterSpec(alias="trio", brokers=3, racks=("a", "b", "c"), config=nearest)])
+    lab.start([ClusterSpec(alias="trio", brokers=3, racks=("a", "b", "c"), config=nearest, authority=Authority())])
     return lab.cluster("trio")
 
 
@@ -119,9 +119,3 @@ def north(secured: tuple[Cluster, Cluster]) -> Cluster:
 @pytest.fixture(scope="session")
 def south(secured: tuple[Cluster, Cluster]) -> Cluster:
     return secured[1]
-
-
-@pytest.fixture(scope="session")
-def routed(lab: Lab) -> Cluster:
-    lab.start([ClusterSpec(alias="routed", brokers=3, authority=Authority())])
-    return lab.cluster("routed")

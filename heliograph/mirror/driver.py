@@ -36,7 +36,7 @@ MIN_EPOCH_S = 1.0
 PROGRESS_S = 5.0
 INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
-RIGHTS_S = 20.0
+RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""

@@ -153,37 +153,37 @@ def test_a_cluster_without_an_authorizer_says_so(primary: Cluster) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_three_brokers_behind_one_port(mechanism: str, routed: Cluster) -> None:
-    assert routed.secured is not None
+def test_three_brokers_behind_one_port(mechanism: str, trio: Cluster) -> None:
+    assert trio.secured is not None
 
     async def addresses(client: kafka.Cluster) -> set[BrokerAddress]:
         await reach_all(client)
         return set(client.catalogue.brokers.values())
 
-    found = ask_as(routed.secured.client_properties("SNI", mechanism=mechanism), addresses)
-    port = routed.secured.proxy_port
-    assert found == {BrokerAddress(f"broker-{number}.routed.localhost", port) for number in (1, 2, 3)}
+    found = ask_as(trio.secured.client_properties("SNI", mechanism=mechanism), addresses)
+    port = trio.secured.proxy_port
+    assert found == {BrokerAddress(f"broker-{number}.trio.localhost", port) for number in (1, 2, 3)}
 
 
-def test_the_proxy_leads_to_the_broker_that_is_named(routed: Cluster) -> None:
-    assert routed.secured is not None
-    properties = routed.secured.client_properties("SNI")
+def test_the_proxy_leads_to_the_broker_that_is_named(trio: Cluster) -> None:
+    assert trio.secured is not None
+    properties = trio.secured.client_properties("SNI")
 
-    routed.stop_broker(2)
+    trio.stop_broker(2)
     for name in ("bootstrap", "broker-1", "broker-3"):
-        address = f"{name}.routed.localhost:{routed.secured.proxy_port}"
+        address = f"{name}.trio.localhost:{trio.secured.proxy_port}"
         assert ask_as({**properties, "bootstrap.servers": address}, reach_all) == {1, 3}
-    address = f"broker-2.routed.localhost:{routed.secured.proxy_port}"
+    address = f"broker-2.trio.localhost:{trio.secured.proxy_port}"
     with pytest.raises(Unreachable):
         ask_as({**properties, "bootstrap.servers": address}, reach_all)
 
 
-@pytest.mark.parametrize("name", ["broker-9.routed.localhost", "127.0.0.1"])
-def test_the_proxy_closes_on_names_it_does_not_know(name: str, routed: Cluster) -> None:
-    assert routed.secured is not None
-    port = routed.secured.proxy_port
+@pytest.mark.parametrize("name", ["broker-9.trio.localhost", "127.0.0.1"])
+def test_the_proxy_closes_on_names_it_does_not_know(name: str, trio: Cluster) -> None:
+    assert trio.secured is not None
+    port = trio.secured.proxy_port
     with pytest.raises(Unreachable, match="hung up during the TLS handshake"):
-        ask_as({**routed.secured.client_properties("SNI"), "bootstrap.servers": f"{name}:{port}"}, reach_all)
+        ask_as({**trio.secured.client_properties("SNI"), "bootstrap.servers": f"{name}:{port}"}, reach_all)
 
 
 # -- others
@@ -201,10 +201,10 @@ def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: s
     assert nodes_seen_by(java, properties) == 1
 
 
-def test_java_comes_in_by_the_proxy(routed: Cluster) -> None:
-    assert routed.secured is not None
-    with start_java(f"-Djdk.net.hosts.file={routed.secured.hosts}") as java:
-        assert nodes_seen_by(java, routed.secured.client_properties("SNI")) == 3
+def test_java_comes_in_by_the_proxy(trio: Cluster) -> None:
+    assert trio.secured is not None
+    with start_java(f"-Djdk.net.hosts.file={trio.secured.hosts}") as java:
+        assert nodes_seen_by(java, trio.secured.client_properties("SNI")) == 3
 
 
 def nodes_seen_by(java: Judge, properties: Mapping[str, str]) -> int:
