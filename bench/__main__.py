@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -105,16 +106,15 @@ def _measure(
     try:
         with Lab(folder / "lab", progress=lambda subject, message: _say(f"{subject}: {message}")) as lab:
             session = Session(lab, folder, repetitions=repetitions, say=_say, places=_places(folder))
-            session.start()
-            for work in WORKS:
-                if work.name in works:
-                    session.attempt(work.name, partial(session.throughput, work, scale=scale))
-            if latency.name in works:
-                session.attempt(latency.name, partial(session.latency, latency))
-            if idle.name in works:
-                session.attempt(idle.name, partial(session.idle, idle))
-            if LoadWork().name in works:
-                session.attempt(LoadWork().name, partial(session.loading, LoadWork()))
+            tasks: list[tuple[str, Callable[[], None]]] = [
+                (work.name, partial(session.throughput, work, scale=scale)) for work in WORKS
+            ]
+            tasks += [
+                (latency.name, partial(session.latency, latency)),
+                (idle.name, partial(session.idle, idle)),
+                (LoadWork().name, partial(session.loading, LoadWork())),
+            ]
+            _attempt(session, [task for task in tasks if task[0] in works])
     finally:
         if logs is not None:
             _keep_logs(folder, logs)
@@ -125,6 +125,17 @@ def _measure(
     ]
     minutes = round((time.monotonic() - started) / 60, 1)
     return {**result, "minutes": minutes, "figures": figures, "runs": session.runs}
+
+
+def _attempt(session: Session, tasks: Sequence[tuple[str, Callable[[], None]]]) -> None:
+    """Those on secured clusters last: the others never share the machine with the additional listeners."""
+    on_secured = {work.name for work in WORKS if work.security}
+    for secured in (False, True):
+        chosen = [task for task in tasks if (task[0] in on_secured) is secured]
+        if chosen:
+            session.start(secured=secured)
+        for name, do in chosen:
+            session.attempt(name, do)
 
 
 def _places(folder: Path) -> dict[str, str]:

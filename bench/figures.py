@@ -75,8 +75,9 @@ def ratio(numerator: float | None, denominator: float | None) -> float | None:
 
 
 def works_of(runs: Iterable[Run]) -> list[str]:
-    """The works that were measured, in the order of the runs."""
-    return list(dict.fromkeys(run["work"] for run in runs))
+    """The works that were measured: those of WORKS in its order, then the others in that of the runs."""
+    places = {work.name: place for place, work in enumerate(WORKS)}
+    return sorted(dict.fromkeys(run["work"] for run in runs), key=lambda name: places.get(name, len(places)))
 
 
 def judge(runs: Sequence[Run]) -> list[Figure]:

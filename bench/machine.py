@@ -1,10 +1,11 @@
-"""What a report says of the machine and of the versions; no names and no paths."""
+"""What a report says of the machine and of the versions; no names, no paths and no secrets."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import ssl
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -13,10 +14,12 @@ from typing import Any
 
 import psutil
 
+from heliograph.config.keycheck import is_secret_name
 from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION
 
 _LIBRARIES = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python", "crc32c", "cramjam")
+HIDDEN = "[hidden]"
 
 
 def describe_machine() -> dict[str, Any]:
@@ -27,6 +30,7 @@ def describe_machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "system": platform.system(),
         "python": platform.python_version(),
+        "openssl": ssl.OPENSSL_VERSION.split()[1],
         "java": _java_version(),
         "kafka": DEFAULT_VERSION,
         **{name: version(name) for name in _LIBRARIES},
@@ -44,11 +48,16 @@ def describe_commit(repository: Path) -> dict[str, Any]:
     return {"commit": git("rev-parse", "HEAD") or "unknown", "changed": bool(changed)}
 
 
-def hide_paths(text: str, places: Mapping[str, str]) -> str:
-    """Replace this machine's folders by what they stand for; the longest first."""
-    for path in sorted(places, key=len, reverse=True):
-        text = text.replace(path, places[path])
+def hide_texts(text: str, hidden: Mapping[str, str]) -> str:
+    """Replace this machine's folders, and secrets, by what they stand for; the longest first."""
+    for found in sorted(hidden, key=len, reverse=True):
+        text = text.replace(found, hidden[found])
     return text
+
+
+def hide_secrets(properties: Mapping[str, str], hidden: Mapping[str, str]) -> dict[str, str]:
+    """The same for a configuration; the values of secret keys go whole."""
+    return {key: HIDDEN if is_secret_name(key) else hide_texts(value, hidden) for key, value in properties.items()}
 
 
 def load_average() -> float:

@@ -154,6 +154,11 @@ CPU seconds are those of all processes of the mirror during the {_seconds(runs)}
 
 - Two clusters of one broker each (Kafka {machine["kafka"]}, 1 GB heap, Kafka's own JVM flags), started once, on the \
 machine that runs the mirrors and the benchmark too.
+- 1KB-tls and 1KB-sasl-ssl are 1KB once more, on two clusters that also have secured listeners; these are started \
+after the other works are done, with the first two stopped. Every system comes to source and target in TLS and checks \
+the broker's certificate and its host name; the second logs in besides, with SCRAM-SHA-512. Trust stores are PKCS12. \
+Version and cipher of TLS are left to Java and OpenSSL. The topic is filled, sampled and counted through the plain \
+listener.
 - A work's topic is filled once by librdkafka, in batches of about 255 KB, half of each value \
 random; one-record batches are written one by one. Every system then copies that topic from its start, under \
 a target name, group and storage topics of its own; copies are deleted after each run.
@@ -181,7 +186,8 @@ imports do not count.
 
 ## Settings
 
-All systems get the same file with one flow, replication factor 1, and besides:
+All systems get the same file with one flow, replication factor 1, the same security settings where there are any, \
+and besides:
 
 | system | settings |
 |---|---|
@@ -198,7 +204,7 @@ All systems get the same file with one flow, replication factor 1, and besides:
 ## Run it
 
 ```
-make bench                              # everything, about half an hour; exits 1 when a figure is missed
+make bench                              # everything, about 40 minutes; exits 1 when a figure is missed
 .venv/bin/python -m bench --only 1KB --scale 0.1 --repetitions 1
 .venv/bin/python -m bench.report docs/reports/{report_name}
 ```

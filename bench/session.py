@@ -18,7 +18,7 @@ from bench.fill import FillError, fill_topic
 from bench.idle import measure_idle
 from bench.latency import measure_latency
 from bench.loading import FORMS, make_file, measure_loading
-from bench.machine import hide_paths, load_average
+from bench.machine import HIDDEN, hide_secrets, hide_texts, load_average
 from bench.measure import measure_throughput
 from bench.offsets import EndOffsets, OffsetsError
 from bench.systems import (
@@ -32,9 +32,12 @@ from bench.systems import (
     plan_properties,
 )
 from bench.works import IdleWork, LatencyWork, LoadWork, Work
-from heliograph.lab import ORDINARY_JVM, ClusterSpec, Lab
+from heliograph.lab import ORDINARY_JVM, Authority, Cluster, ClusterSpec, Lab
 
-SOURCE_CLUSTER = "src"
+_CLUSTERS = ("src", TARGET)
+_SECURED_CLUSTERS = ("secured-src", "secured-tgt")
+_MECHANISM = "SCRAM-SHA-512"
+_STORES = "PKCS12"
 _BROKER_CONFIG = {
     "log.segment.delete.delay.ms": "1000",  # disk of deleted copies is free before the next run
     # The first write to a partition's index makes the kernel read ahead in the empty file: with a device's read-ahead
@@ -57,6 +60,7 @@ class Trial(NamedTuple):
     repetition: int
     topic: str
     measure: Callable[[RunningSystem, str], dict[str, Any]]
+    security: str = ""
 
 
 class Session:
@@ -68,17 +72,22 @@ class Session:
         self._folder = folder
         self._repetitions = repetitions
         self._say = say
-        self._places = places
+        self._hidden = dict(places)
         self._numbers = itertools.count(1)
         self._kept: set[str] = set()
 
-    def start(self) -> None:
-        specs = [
-            ClusterSpec(alias=alias, jvm=ORDINARY_JVM, config=_BROKER_CONFIG) for alias in (SOURCE_CLUSTER, TARGET)
-        ]
-        self._lab.start(specs)
-        self._source = self._lab.cluster(SOURCE_CLUSTER).bootstrap
-        self._target = self._lab.cluster(TARGET).bootstrap
+    def start(self, *, secured: bool = False) -> None:
+        """Two new clusters, in place of those there are. Filling and sampling use the plain listener of either kind."""
+        self._lab.stop()
+        aliases = _SECURED_CLUSTERS if secured else _CLUSTERS
+        authority = Authority() if secured else None
+        self._lab.start(
+            [ClusterSpec(alias=a, jvm=ORDINARY_JVM, config=_BROKER_CONFIG, authority=authority) for a in aliases]
+        )
+        self._pair = [self._lab.cluster(alias) for alias in aliases]
+        self._source, self._target = (cluster.bootstrap for cluster in self._pair)
+        for keys in (cluster.secured for cluster in self._pair):
+            self._hidden |= dict.fromkeys(keys.secrets().values(), HIDDEN) if keys is not None else {}
         self._admins = {
             bootstrap: AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
             for bootstrap in (self._source, self._target)
@@ -89,7 +98,7 @@ class Session:
         try:
             do()
         except (FillError, OffsetsError, KafkaException) as error:
-            run = {"work": work, "system": HELIOGRAPH, "repetition": 0, "error": hide_paths(str(error), self._places)}
+            run = {"work": work, "system": HELIOGRAPH, "repetition": 0, "error": hide_texts(str(error), self._hidden)}
             self.runs.append(run)
             self._say(f"{work}: {describe_run(run)}")
 
@@ -107,7 +116,7 @@ class Session:
                 return measure_throughput(running, work, target_bootstrap=self._target, copy=copy, expected=expected)
 
             for system, repetition in plan_order(self._repetitions):
-                self._run(Trial(work.name, system, repetition, work.topic, measure))
+                self._run(Trial(work.name, system, repetition, work.topic, measure, work.security))
 
     def latency(self, work: LatencyWork) -> None:
         for system, repetition in plan_order(self._repetitions):
@@ -160,10 +169,11 @@ class Session:
                 return
 
     def _try(self, trial: Trial) -> dict[str, Any]:
-        work, system, repetition, topic, measure = trial
+        work, system, repetition, topic, measure, security = trial
         alias = f"r{next(self._numbers):02d}"
+        source_keys, target_keys = (client_keys(cluster, security) for cluster in self._pair)
         properties = plan_properties(
-            system, source=alias, source_bootstrap=self._source, target_bootstrap=self._target, topic=topic
+            system, source=alias, source_keys=source_keys, target_keys=target_keys, topic=topic
         )
         run: dict[str, Any] = {
             "work": work,
@@ -171,17 +181,17 @@ class Session:
             "repetition": repetition,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "load_before": load_average(),
-            "configuration": properties,
+            "configuration": hide_secrets(properties, self._hidden),
         }
         label = f"{alias}-{work}-{system.name}"
         try:
             with RunningSystem(
                 system, self._lab, properties=properties, folder=self._folder / "runs", label=label
             ) as running:
-                run["command"] = [hide_paths(argument, self._places) for argument in running.command]
+                run["command"] = [hide_texts(argument, self._hidden) for argument in running.command]
                 run["result"] = measure(running, f"{alias}.{topic}")
         except (SystemFailed, OffsetsError, KafkaException, OSError) as error:
-            run["error"] = hide_paths(str(error), self._places)
+            run["error"] = hide_texts(str(error), self._hidden)
         return run
 
     @contextmanager
@@ -224,6 +234,14 @@ class Session:
     def _disposable(self, admin: AdminClient) -> list[str]:
         names = admin.list_topics(timeout=_TOPIC_TIMEOUT_S).topics
         return [name for name in names if not name.startswith("__") and name not in self._kept]
+
+
+def client_keys(cluster: Cluster, security: str) -> dict[str, str]:
+    """How a client comes in: by the plain listener, or by the one named."""
+    if not security:
+        return {"bootstrap.servers": cluster.bootstrap}
+    assert cluster.secured is not None
+    return cluster.secured.client_properties(security, mechanism=_MECHANISM, stores=_STORES)
 
 
 def describe_run(run: Mapping[str, Any]) -> str:

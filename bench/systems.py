@@ -16,9 +16,10 @@ from typing import Self
 import psutil
 
 from bench.tree import ProcessTree
+from heliograph.config.properties import property_line
 from heliograph.lab import Jvm, Lab
 from heliograph.lab.keeper import die_with_parent
-from heliograph.lab.servers import format_properties
+from heliograph.lab.pki import write_private
 
 TARGET = "tgt"
 MM2_DEFAULT = "mm2-default"
@@ -83,9 +84,11 @@ def plan_order(repetitions: int, systems: Sequence[System] = SYSTEMS) -> list[tu
 
 
 def plan_properties(
-    system: System, *, source: str, source_bootstrap: str, target_bootstrap: str, topic: str
+    system: System, *, source: str, source_keys: Mapping[str, str], target_keys: Mapping[str, str], topic: str
 ) -> dict[str, str]:
     """A run's configuration file, the same for every system but for its own settings.
+
+    `source_keys` and `target_keys` are those of any Java client, addresses and security.
 
     MM2 and heliograph derive the group, the storage topics and the copy's name from the source's alias, so that a
     new alias gives each run its own.
@@ -94,8 +97,8 @@ def plan_properties(
     storages = {"offset": "mm2-offsets", "config": "mm2-configs", "status": "mm2-status"}
     properties = {
         "clusters": f"{source}, {TARGET}",
-        f"{source}.bootstrap.servers": source_bootstrap,
-        f"{TARGET}.bootstrap.servers": target_bootstrap,
+        **{f"{source}.{key}": value for key, value in source_keys.items()},
+        **{f"{TARGET}.{key}": value for key, value in target_keys.items()},
         f"{source}->{TARGET}.enabled": "true",
         f"{source}->{TARGET}.topics": topic,
         f"{TARGET}.group.id": f"{source}-mm2",
@@ -122,8 +125,8 @@ class RunningSystem:
     def __init__(self, system: System, lab: Lab, *, properties: Mapping[str, str], folder: Path, label: str) -> None:
         self.system = system
         folder.mkdir(parents=True, exist_ok=True)
-        config = folder / f"{label}.properties"
-        config.write_text(format_properties(properties))
+        lines = [property_line(key, value) for key, value in sorted(properties.items())]
+        config = write_private(folder / f"{label}.properties", "\n".join([*lines, ""]))
         self.command, environment = plan_command(system, lab, config)
         self.log_file = folder / f"{label}.log"
         self.started_at = time.monotonic()

@@ -20,7 +20,7 @@ class Work:
     """A full topic to be copied as fast as possible.
 
     `min_wall` and `min_cpu` are the least ratios to tuned MirrorMaker 2: how many times faster, how many times
-    less CPU per byte.
+    less CPU per byte. `security` is the listener of a secured cluster by which mirrors come to source and target.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Work:
     value_bytes: int
     partitions: int = 8
     codec: str = "none"
+    security: str = ""
     batch_bytes: int = 255 * KIB  # of records, before compression; 0: each record is a batch
     min_wall: float
     min_cpu: float | None
@@ -52,6 +53,8 @@ class Work:
 
 WORKS = (
     Work(name="1KB", records=1_000_000, value_bytes=1024, min_wall=3, min_cpu=10),
+    Work(name="1KB-tls", records=1_000_000, value_bytes=1024, security="TLS", min_wall=2, min_cpu=3),
+    Work(name="1KB-sasl-ssl", records=1_000_000, value_bytes=1024, security="SASL_SSL", min_wall=2, min_cpu=3),
     Work(name="1KB-lz4", records=1_000_000, value_bytes=1024, codec="lz4", min_wall=3, min_cpu=10),
     Work(name="100B", records=5_000_000, value_bytes=100, min_wall=3, min_cpu=10),
     Work(name="200B-single", records=1_200_000, value_bytes=200, batch_bytes=0, min_wall=2, min_cpu=3),

@@ -233,10 +233,8 @@ class Connection:
                 self._filled += received
                 if self._filled == self._target.nbytes:
                     self._on_filled()
-                elif self._wake_bytes > 1:
-                    self._set_wake_bytes(self._target.nbytes - self._filled)
         except (BlockingIOError, InterruptedError):
-            return
+            self._set_wake_bytes(self._target.nbytes - self._filled if self._body else 1)
         except OSError as error:
             self.close(self._broken(error))
 
@@ -246,7 +244,6 @@ class Connection:
             return
         body, self._target = self._target, memoryview(self._head)
         self._filled, self._body = 0, False
-        self._set_wake_bytes(1)
         self._answered_once = True
         self._on_answer(body)
 
@@ -268,10 +265,9 @@ class Connection:
             return
         self._target = memoryview(self._pool.take(size))[:size]
         self._filled, self._body = 0, True
-        self._set_wake_bytes(size)
 
     def _set_wake_bytes(self, missing: int) -> None:
-        """Never more than is missing: the kernel would wait for bytes that do not come."""
+        """Before waiting. Never more than is missing: the kernel would wait for bytes that do not come."""
         wake_bytes = WAKE_BYTES if missing >= WAKE_BYTES else missing if self._wake_bytes > 1 and missing > 1 else 1
         if wake_bytes != self._wake_bytes:
             self._wake_bytes = wake_bytes

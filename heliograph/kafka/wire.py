@@ -97,7 +97,12 @@ class TlsWire:
             return 0
 
     def set_wake_bytes(self, count: int) -> None:
-        """Part of an answer may already be decrypted; waiting for the kernel would be in vain."""
+        """For a record less: OpenSSL takes one at a time from the kernel, and may hold a part of the next.
+
+        Bytes are never fewer on the wire than in the clear, so that what is asked for does come. A Java broker
+        encrypts more slowly than we decrypt: 2 to 3 turns of the loop per MB with this, 6 to 22 without.
+        """
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, count - TLS_RECORD_BYTES))
 
 
 def _joined(buffers: Sequence[memoryview]) -> bytes:

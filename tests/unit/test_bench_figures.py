@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.figures import Figure, judge, median_of, ratio
+from bench.figures import Figure, judge, median_of, ratio, works_of
 from bench.report import conclude, is_good, render_page, render_text
 from bench.session import describe_systems
 from bench.systems import HELIOGRAPH, MM2_DEFAULT, MM2_TUNED
@@ -85,9 +85,14 @@ def test_ratio(numerator: float | None, denominator: float | None, expected: flo
 
 def test_all_figures_of_good_runs_are_met() -> None:
     figures = judge(good_runs())
-    assert len(figures) == 2 * 4 + 2 + 2 + 1 + 1
+    assert len(figures) == 2 * 6 + 2 + 2 + 1 + 1
     assert all(figure.is_met for figure in figures)
     assert is_good(report_of(good_runs()))
+
+
+def test_works_are_shown_in_one_order_whenever_they_were_measured() -> None:
+    runs = sorted(good_runs(), key=lambda run: "-tls" in run["work"])
+    assert works_of(runs) == works_of(good_runs()) == [*(work.name for work in WORKS), "latency", "idle"]
 
 
 def test_figures_only_for_works_that_were_measured() -> None:
@@ -100,6 +105,8 @@ def test_figures_only_for_works_that_were_measured() -> None:
     [
         ("1KB", HELIOGRAPH, "mb_per_s", 179.0, "faster"),
         ("1KB-lz4", HELIOGRAPH, "mb_per_cpu_s", 399.0, "less CPU"),
+        ("1KB-tls", HELIOGRAPH, "mb_per_s", 119.0, "faster"),
+        ("1KB-sasl-ssl", HELIOGRAPH, "mb_per_cpu_s", 119.0, "less CPU"),
         ("200B-single", HELIOGRAPH, "mb_per_s", 119.0, "faster"),
         ("1000-partitions", HELIOGRAPH, "mb_per_s", 60.0, "faster"),
         ("1000-partitions", HELIOGRAPH, "mb_per_cpu_s", 333.0, "our own CPU"),
@@ -138,7 +145,7 @@ def test_text_puts_missed_figures_first_and_concludes() -> None:
     runs[-1]["result"]["percent_of_core"] = 7.0
     lines = render_text(report_of(runs)).splitlines()
     assert "MISSED" in lines[[line.startswith("work ") and "verdict" in line for line in lines].index(True) + 1]
-    assert lines[-1] == conclude(judge(runs), runs) == f"13 of 14 figures met, 0 of {len(runs)} runs failed"
+    assert lines[-1] == conclude(judge(runs), runs) == f"17 of 18 figures met, 0 of {len(runs)} runs failed"
 
 
 def test_page_names_its_report_and_shows_the_figures() -> None:

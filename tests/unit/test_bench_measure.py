@@ -6,18 +6,23 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.fill import make_values
 from bench.latency import Arrival, delays_in_window, summarise_delays
-from bench.machine import hide_paths
+from bench.machine import HIDDEN, hide_secrets, hide_texts
 from bench.measure import Sample, find_window, summarise_samples
 from bench.offsets import OffsetsError, encode_request, parse_answer
 from bench.systems import SYSTEMS, SystemFailed, plan_order, plan_properties
 from bench.tree import ProcessTree
-from bench.works import WORKS
+from bench.works import REFERENCE_WORK, WORKS, Work
 from heliograph.kafka import messages
+from heliograph.lab import Authority, Secured
+from heliograph.lab.listeners import LISTENERS
 
 
 def sample(at_s: float, records: int, cpu_s: float) -> Sample:
@@ -150,8 +155,12 @@ def test_order_is_once_first_then_in_turns() -> None:
 
 def test_properties_belong_to_the_run() -> None:
     tuned = SYSTEMS[1]
-    properties = plan_properties(tuned, source="r07", source_bootstrap="a:1", target_bootstrap="b:2", topic="t")
+    keys = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    properties = plan_properties(tuned, source="r07", source_keys=keys, target_keys={**keys, "x": "y"}, topic="t")
     assert properties["r07->tgt.topics"] == "t"
+    assert properties["r07.bootstrap.servers"] == properties["tgt.bootstrap.servers"] == "a:1"
+    assert properties["r07.security.protocol"] == properties["tgt.security.protocol"] == "SSL"
+    assert properties["tgt.x"] == "y"
     assert properties["r07.consumer.max.poll.records"] == "10000"
     assert properties["tgt.group.id"] == "r07-mm2"
     assert properties["tgt.offset.storage.topic"] == "mm2-offsets.r07.internal"
@@ -160,11 +169,34 @@ def test_properties_belong_to_the_run() -> None:
 
 def test_paths_are_hidden_longest_first() -> None:
     places = {"/home/a": "$HOME", "/home/a/project": "$REPOSITORY"}
-    assert hide_paths("/home/a/project/x /home/a/y", places) == "$REPOSITORY/x $HOME/y"
+    assert hide_texts("/home/a/project/x /home/a/y", places) == "$REPOSITORY/x $HOME/y"
+
+
+@pytest.mark.parametrize("work", [work for work in WORKS if work.security], ids=lambda work: work.name)
+def test_no_secret_of_a_secured_work_is_in_its_report(work: Work, tmp_path: Path) -> None:
+    secured = Secured("src", tmp_path, Authority(), proxy_port=1)
+    secured.locate({1: dict.fromkeys(LISTENERS, 2)})
+    shown = hide_secrets(secured.client_properties(work.security, stores="PKCS12"), {str(tmp_path): "$BENCH"})
+    assert shown["security.protocol"] in ("SSL", "SASL_SSL")
+    assert shown["ssl.truststore.location"] == "$BENCH/ca.p12"
+    assert shown["ssl.truststore.password"] == HIDDEN
+    assert not [name for name, secret in secured.secrets().items() if secret in str(shown)]
+
+
+def test_secured_works_differ_from_the_plain_one_in_nothing_else() -> None:
+    plain, *others = (work for work in WORKS if work.name == REFERENCE_WORK or work.security)
+    for work in others:
+        same: dict[str, Any] = {
+            "name": plain.name,
+            "security": "",
+            "min_wall": plain.min_wall,
+            "min_cpu": plain.min_cpu,
+        }
+        assert replace(work, **same) == plain
 
 
 def test_scaled_volume_has_a_record_for_each_partition() -> None:
-    assert [work.scaled_records(0.000001) for work in WORKS] == [8, 8, 8, 8, 1000]
+    assert [work.scaled_records(0.000001) for work in WORKS] == [8, 8, 8, 8, 8, 8, 1000]
     assert len({work.topic for work in WORKS}) == len(WORKS)
 
 

@@ -7,18 +7,19 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heliograph.errors import ConfigError, HeliographError, StoreUnusable, TlsFailed, Unreachable
-from heliograph.kafka.connection import BufferPool, Connection, open_connection
+from heliograph.kafka.connection import WAKE_BYTES, BufferPool, Connection, open_connection
 from heliograph.kafka.security import Security, openssl_name
 from heliograph.kafka.types import BrokerAddress
+from heliograph.kafka.wire import TLS_RECORD_BYTES, TlsWire
 from heliograph.lab.pki import Authority, Signed, key_store, trust_store, write_private
 
 PASSWORD = "not a secret"
@@ -167,12 +168,146 @@ def test_inline_pem_is_a_store_too(authority: Authority, server: Signed, tmp_pat
     asyncio.run(test())
 
 
+class Drip:
+    """A peer that encrypts into memory, so that a test says which bytes are sent, and sees those that come."""
+
+    def __init__(self, sock: socket.socket, folder: Path, server: Signed, version: ssl.TLSVersion) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = context.maximum_version = version
+        own = folder / "server.pem"
+        own.write_text(server.pem + server.key_pem())
+        context.load_cert_chain(own)
+        self.sock = sock
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+
+    def shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                self._in.write(self._sent_and_received())
+            finally:
+                self.sock.sendall(self._out.read())
+
+    def encrypt(self, data: bytes) -> bytes:
+        view = memoryview(data)
+        while view:
+            view = view[self._tls.write(view) :]
+        return self._out.read()
+
+    def _sent_and_received(self) -> bytes:
+        self.sock.sendall(self._out.read())
+        return self.sock.recv(1 << 16)
+
+
+@asynccontextmanager
+async def dripping(
+    folder: Path, authority: Authority, server: Signed, version: ssl.TLSVersion
+) -> AsyncIterator[tuple[Connection, Drip]]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        opening = asyncio.create_task(
+            open_to(BrokerAddress("127.0.0.1", listening.getsockname()[1]), trusting(authority))
+        )
+        sock, _ = await asyncio.to_thread(listening.accept)
+        with sock:
+            sock.settimeout(5)
+            peer = Drip(sock, folder, server, version)
+            await asyncio.to_thread(peer.shake_hands)
+            connection = await opening
+            try:
+                yield connection, peer
+            finally:
+                connection.close()
+
+
 def trusting(authority: Authority, **more: str) -> dict[str, str]:
     given = {key.replace("_", "."): value for key, value in more.items()}
     return {"ssl.truststore.certificates": authority.own.pem, **given}
 
 
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+
+
+@VERSIONS
+def test_an_answer_is_whole_with_its_last_byte_wherever_it_was_interrupted(
+    authority: Authority, server: Signed, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """The kernel is asked to wake us for many bytes, of which OpenSSL may hold up to a record already."""
+    body = bytes(range(256)) * 4096
+
+    async def test() -> None:
+        async with dripping(tmp_path, authority, server, version) as (connection, peer):
+            for left in (1, 5, 6, 1000, 16_405, 16_406, 40_000, WAKE_BYTES - 1, WAKE_BYTES + 20_000, 900_000):
+                answer = connection.send([struct.pack(">ii", 4, left)], left)
+                sealed = peer.encrypt(struct.pack(">ii", 4 + len(body), left) + body)
+                for piece in (sealed[:-left], sealed[-left:-1], sealed[-1:]):
+                    await asyncio.sleep(0.01)
+                    await asyncio.to_thread(peer.sock.sendall, piece)
+                assert bytes((await answer)[4:]) == body
+
+    asyncio.run(test())
+
+
+@VERSIONS
+def test_a_large_answer_wakes_us_less_often_than_records_come(
+    authority: Authority, server: Signed, tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wakes: list[int] = []
+    receive = TlsWire.recv_into
+
+    def counted(wire: TlsWire, buffer: memoryview) -> int:
+        try:
+            return receive(wire, buffer)
+        except BlockingIOError:
+            wakes.append(buffer.nbytes)
+            raise
+
+    monkeypatch.setattr(TlsWire, "recv_into", counted)
+
+    async def test() -> None:
+        async with dripping(tmp_path, authority, server, version) as (connection, peer):
+            answer = connection.send([struct.pack(">ii", 4, 7)], 7)
+            sealed = peer.encrypt(struct.pack(">ii", 4 + (1 << 20), 7) + bytes(1 << 20))
+            for at in range(0, len(sealed), TLS_RECORD_BYTES):
+                await asyncio.sleep(0.002)
+                peer.sock.sendall(sealed[at : at + TLS_RECORD_BYTES])
+            await answer
+
+    asyncio.run(test())
+    assert len(wakes) < 12  # 8; 19 if every byte wakes us
+
+
+@pytest.mark.parametrize(
+    ("sizes", "records"),
+    [
+        ((8, 16_376), [16_384]),
+        ((8, 100, 16_000, 276), [16_384]),
+        ((8, 16_377), [16_384, 1]),
+        ((8, 100_000, 8, 100), [16_384] * 6 + [1704, 108]),
+    ],
+)
+def test_what_fits_one_record_is_one(
+    sizes: tuple[int, ...], records: list[int], authority: Authority, server: Signed, tmp_path: Path
+) -> None:
+    async def test() -> list[int]:
+        async with dripping(tmp_path, authority, server, ssl.TLSVersion.TLSv1_3) as (connection, peer):
+            connection.send([bytes(size) for size in sizes], 7)
+            return await asyncio.to_thread(record_sizes, peer.sock, sum(sizes))
+
+    assert asyncio.run(test()) == records
+
+
+def record_sizes(sock: socket.socket, total: int) -> list[int]:
+    """Of records until there are that many bytes; each has 17 more, the tag and its kind."""
+    found: list[int] = []
+    with sock.makefile("rb") as stream:
+        while sum(found) < total:
+            size = struct.unpack_from(">H", stream.read(5), 3)[0]
+            stream.read(size)
+            found.append(size - 17)
+    return found
 
 
 @VERSIONS
