@@ -33,6 +33,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from heliograph.config.properties import property_line
 from heliograph.lab import Cluster
 
 HELIOGRAPH = str(Path(sys.executable).with_name("heliograph"))
@@ -85,7 +86,7 @@ class MirrorProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir()
         (self.folder / "tmp").mkdir()
-        self.config.write_text("".join(f"{key} = {value}\n" for key, value in self.keys.items()).replace("\\", r"\\"))
+        self.config.write_text("".join(f"{property_line(key, value)}\n" for key, value in self.keys.items()))
 
     def start(self) -> Self:
         """Start; output is appended to that of earlier starts."""
@@ -152,6 +153,7 @@ class MirrorProcess:
 
     def send_signal(self, number: int) -> None:
         """To the mirror itself, as a terminal or a service manager would."""
+        self._keep_spark_log()
         self.process.send_signal(number)
 
     def stop(self, number: int = signal.SIGTERM, *, timeout_s: float = 20.0) -> Stopped:
@@ -162,11 +164,18 @@ class MirrorProcess:
 
     def kill(self) -> None:
         """kill -9 of the whole process tree at once."""
+        self._keep_spark_log()
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait(10)
         wait_until(lambda: not self.processes(), 10, what="the end of the killed processes")
+
+    def _keep_spark_log(self) -> None:
+        """Spark's log goes with the mirror; a second name keeps it, with all that is still written to it."""
+        for log in self.folder.glob("tmp/heliograph-spark-*/spark.log"):
+            with suppress(FileExistsError, FileNotFoundError):
+                (self.folder / f"{log.parent.name}.log").hardlink_to(log)
 
     @contextmanager
     def until_killed(self) -> Iterator[None]:
