@@ -134,6 +134,12 @@ class MirrorProcess:
     def output(self) -> str:
         return "\n".join([*self.stdout, *self.stderr])
 
+    @property
+    def spark_log(self) -> str:
+        """What Spark has written, in all starts."""
+        self._keep_spark_log()
+        return "".join(log.read_text(errors="replace") for log in self.folder.glob("heliograph-spark-*.log"))
+
     def processes(self) -> list[psutil.Process]:
         """All that lives in the mirror's session: itself, Spark's JVM, the Python workers."""
         found = []
