@@ -75,7 +75,8 @@ class Onlooker:
 def save_pages(start: str, folder: Path) -> list[str]:
     """Every page that links lead to from the first, and the answers of the REST interface; their addresses."""
     folder.mkdir(exist_ok=True)
-    waiting, seen = [f"{start}{more}" for more in ("", *_NO_LINKS)], []
+    waiting = [f"{start}{more}" for more in ("", *_NO_LINKS)]
+    seen: list[str] = []
     while waiting and len(seen) < _MAX_PAGES:
         address = waiting.pop(0)
         try:
