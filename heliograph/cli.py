@@ -7,6 +7,7 @@ The only place that prints results and exits. Exit codes: 0 done; 1 failed, or n
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,8 @@ from heliograph.render import OutputFormat, render_rows
 EXIT_FAILED = 1
 EXIT_NOT_STARTED = 3
 EXIT_INTERRUPTED = 130
+_IS_SECRET = re.compile(r"(?:[.]secret|password|token|(?:access|secret)[.]key)$", re.IGNORECASE)
+"""Of Spark's settings, those whose value is a secret; `spark.kubernetes.*.secrets.NAME` names a folder."""
 
 app = typer.Typer(
     name="heliograph",
@@ -161,6 +164,12 @@ def _parse_conf(texts: list[str]) -> dict[str, str]:
     for key, equals, _ in pairs:
         if not equals or not key.startswith("spark."):
             raise typer.BadParameter(f'"{key}" is not of the form spark.key=value', param_hint="--conf")
+        if _IS_SECRET.search(key) and ".secrets." not in key:
+            raise typer.BadParameter(
+                f'"{key}" is a secret, and every user of this machine can read command lines: write it into the '
+                "configuration file, there best as ${file:/path:key}",
+                param_hint="--conf",
+            )
     return {key: value for key, _, value in pairs}
 
 

@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from heliograph.lab import Authority, Cluster, ClusterSpec, Lab
+from tests.evidence import Evidence
 from tests.longreport import LongReport
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
 _LAB = pytest.StashKey[Lab]()
+_EVIDENCE = pytest.StashKey[Evidence]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,9 +32,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_EVIDENCE] = Evidence()
+    config.pluginmanager.register(config.stash[_EVIDENCE])
     folder = config.getoption("--report")
     if folder is not None:
         config.pluginmanager.register(LongReport(folder))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -46,6 +55,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     skipped = reporter.stats.get("skipped") if reporter else None
     if session.config.getoption("--no-skips") and skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def evidence(request: pytest.FixtureRequest) -> Evidence:
+    """What the run has left so far."""
+    return request.config.stash[_EVIDENCE]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ from heliograph.config.table import Effect, Key, Where, find_key
 from heliograph.config.values import BadValue, parse_value
 
 _SECRET = re.compile(
-    r"pas+w|pas+phrase|pwd|secret|token(?!\.endpoint)|jaas|credential|private|keystore\.key|api.?key", re.IGNORECASE
+    r"pas+w|pas+phrase|pwd|secret|token(?!\.endpoint)|jaas|credential|private|keystore\.key|(?:api|access).?key",
+    re.IGNORECASE,
 )
 
 

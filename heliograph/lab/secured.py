@@ -41,9 +41,9 @@ def new_password() -> str:
 
 
 def unsigned_token(user: str, *, lifetime_s: float = LIFETIME.total_seconds()) -> str:
-    """A token (JWS with algorithm "none") that Kafka's unsecured validator takes for the user's."""
+    """A token (JWS with algorithm "none") that Kafka's unsecured validator takes for the user's. No two are equal."""
     now = int(time.time())
-    claims = {"sub": user, "iat": now, "exp": now + int(lifetime_s)}
+    claims = {"sub": user, "iat": now, "exp": now + int(lifetime_s), "jti": secrets.token_hex(8)}
     parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in ({"alg": "none"}, claims))
     return ".".join(part.rstrip("=") for part in parts) + "."
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from heliograph.config.properties import property_line
 from heliograph.errors import SparkFailed
 from heliograph.mirror.lane import copy_lane
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
@@ -42,8 +44,11 @@ DEFAULTS = {
     "spark.task.maxFailures": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.executor.processTreeMetrics.enabled": "false",
+    # Spark's own default knows no keys, credentials and JAAS lines.
+    "spark.redaction.regex": r"(?i)secret|password|passphrase|token|credential|jaas|access[.]?key|[._-]key\b",
 }
 WARM_UP_JOBS = 8
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -70,7 +75,8 @@ class SparkEpochs:
         tempfile.tempdir = str(self._folder)  # PySpark's own temporary files go with ours, whenever that is
         conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
         try:
-            gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
+            with self._as_submit_arguments():
+                gateway = launch_gateway(None, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("WARN")
             self._session = SparkSession(context)
@@ -84,6 +90,25 @@ class SparkEpochs:
                 why=_last_line(self.log_path) or str(error).splitlines()[0],
                 remedy=f"its log is {self.log_path}",
             ) from error
+
+    @contextlib.contextmanager
+    def _as_submit_arguments(self) -> Iterator[None]:
+        """Settings for the JVM's launch, in a file that only we can read and that is gone when they were read:
+        a command line, where PySpark puts them, is seen by every user of the machine."""
+        path = self._folder / "spark.properties"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.writelines(f"{property_line(key, value)}\n" for key, value in self._settings.items())
+        before = os.environ.get(_SUBMIT_ARGUMENTS)
+        further = before or "pyspark-shell"
+        os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(path))} --load-spark-defaults {further}"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_SUBMIT_ARGUMENTS]
+            else:
+                os.environ[_SUBMIT_ARGUMENTS] = before
+            path.unlink(missing_ok=True)
 
     def _warm_up(self) -> None:
         """Run epochs without partitions: the first jobs of a JVM are slow, and the turnover after the first

@@ -1,4 +1,4 @@
-"""What the tests against Java share."""
+"""What tests on real brokers share, besides the brokers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from heliograph.lab import Cluster
 from tests.cluster.judge import Judge, start_java
+from tests.cluster.planted import Planted, plant
 
 
 @pytest.fixture(scope="module")
@@ -14,3 +16,10 @@ def java() -> Iterator[Judge]:
     """A Java with Kafka's jars."""
     with start_java() as judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def planted(north: Cluster, south: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+    """Secrets to search for."""
+    with plant(north, south, tmp_path_factory.mktemp("planted")) as planted:
+        yield planted

@@ -140,6 +140,12 @@ class MirrorProcess:
     def output(self) -> str:
         return "\n".join([*self.stdout, *self.stderr])
 
+    @property
+    def spark_log(self) -> str:
+        """What Spark has written, in all starts."""
+        self._keep_spark_log()
+        return "".join(log.read_text(errors="replace") for log in self.folder.glob("heliograph-spark-*.log"))
+
     def processes(self) -> list[psutil.Process]:
         """All that lives in the mirror's session: itself, Spark's JVM, the Python workers."""
         found = []
@@ -159,6 +165,7 @@ class MirrorProcess:
 
     def send_signal(self, number: int) -> None:
         """To the mirror itself, as a terminal or a service manager would."""
+        self._keep_spark_log()
         self.process.send_signal(number)
 
     def stop(self, number: int = signal.SIGTERM, *, timeout_s: float = 20.0) -> Stopped:
@@ -169,11 +176,18 @@ class MirrorProcess:
 
     def kill(self) -> None:
         """kill -9 of the whole process tree at once."""
+        self._keep_spark_log()
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait(10)
         wait_until(lambda: not self.processes(), 10, what="the end of the killed processes")
+
+    def _keep_spark_log(self) -> None:
+        """Spark's log goes with the mirror; a second name keeps it, with all that is still written to it."""
+        for log in self.folder.glob("tmp/heliograph-spark-*/spark.log"):
+            with suppress(FileExistsError, FileNotFoundError):
+                (self.folder / f"{log.parent.name}.log").hardlink_to(log)
 
     @contextmanager
     def until_killed(self) -> Iterator[None]:

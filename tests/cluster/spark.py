@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,24 +15,26 @@ from typing import Self
 import psutil
 import pyspark
 
+from heliograph.config.properties import property_line
+from heliograph.lab.pki import write_private
 from tests.cluster.mirror import wait_until
 
 
 class Standalone:
-    """A master; workers come and go with `start_worker` and `kill_worker`."""
+    """A master; workers come and go with `start_worker` and `kill_tree`. `conf` is for master and workers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, conf: Mapping[str, str] | None = None) -> None:
         self._folder = folder
-        self._port = _free_port()
+        self._port = free_port()
         self._started: list[subprocess.Popen[bytes]] = []
         self.master = f"spark://127.0.0.1:{self._port}"
+        self.pages: list[str] = []
+        """Where master and workers show themselves."""
+        lines = (f"{property_line(*pair)}\n" for pair in (conf or {}).items())
+        self._conf = write_private(folder / "daemons.properties", "".join(lines))
 
     def __enter__(self) -> Self:
-        self._start(
-            "master",
-            "org.apache.spark.deploy.master.Master",
-            *("--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(_free_port())),
-        )
+        self._start("master", "org.apache.spark.deploy.master.Master", "--port", str(self._port))
         return self
 
     def __exit__(
@@ -46,8 +49,7 @@ class Standalone:
         process = self._start(
             name,
             "org.apache.spark.deploy.worker.Worker",
-            *("--host", "127.0.0.1", "--cores", str(cores), "--memory", "1g", "--webui-port", str(_free_port())),
-            *("--work-dir", str(self._folder / "work"), self.master),
+            *("--cores", str(cores), "--memory", "1g", "--work-dir", str(self._folder / "work"), self.master),
         )
         wait_until(lambda: "Successfully registered with master" in self._log(name), 60, what=f"worker {name}")
         return process.pid
@@ -58,12 +60,16 @@ class Standalone:
             **os.environ,
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_DAEMON_MEMORY": "256m",
         }
+        page = free_port()
+        self.pages.append(f"http://127.0.0.1:{page}/")
+        common = ("--host", "127.0.0.1", "--webui-port", str(page), "--properties-file", str(self._conf))
         with (self._folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), main, *arguments],
+                [str(home / "bin" / "spark-class"), main, *common, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -91,7 +97,7 @@ def kill_tree(pid: int) -> None:
             continue
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

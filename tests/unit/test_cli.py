@@ -82,6 +82,16 @@ def test_clusters_takes_a_list_as_mm2_does(given: list[str], meant: list[str]) -
     assert cli.spread_clusters(given) == meant
 
 
+@pytest.mark.parametrize("name", ["authenticate.secret", "ssl.keyPassword", "hadoop.fs.s3a.access.key"])
+def test_a_secret_on_the_command_line_is_refused_and_not_repeated(
+    name: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("run", str(config), "--conf", f"spark.{name}=planted") == 2
+    told = capsys.readouterr().err
+    assert "is a secret" in told
+    assert "planted" not in told
+
+
 # -- configurations
 
 BASE = """\
