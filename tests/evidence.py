@@ -22,7 +22,10 @@ from typing import Any
 import javaproperties
 import pytest
 
-MADE_OF_SECRETS = ("*.properties", "*.yaml", "*.pem", "*.key", "*.p12", "*.jks", "*.token", "token", "*.secret")
+MADE_OF_SECRETS = (
+    *("*.properties", "*.yaml", "*.pem", "*.key", "*.p12", "*.jks"),
+    *("*.token", "token", "*.secret", "password"),
+)
 """Names of the files by which tests give secrets to whom they are for: the only ones not searched."""
 _SHORTEST = 8
 

@@ -127,8 +127,14 @@ def test_the_printed_rights_are_enough_check_and_run_name_those_that_are_missing
     assert_equal(*(view.read() for view in guarded.views))
 
 
+def is_calm(output: str) -> bool:
+    """Every lack that the mirror has named is over."""
+    return output.count("missing right:") == output.count("no longer missing:")
+
+
 def lose_and_return(guarded: Guarded, taken: dict[Limited, list[Acl]]) -> float:
     """Take rights away until the mirror names each; the seconds that it took to go on after their return."""
+    guarded.mirror.wait_until(lambda: is_calm(guarded.mirror.output), 60, what="an end of earlier lacks")
     said = len(guarded.mirror.stderr)
     for user, acls in taken.items():
         user.revoke(acls)

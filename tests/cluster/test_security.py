@@ -82,12 +82,9 @@ TOKEN = Setup("OAuth without TLS", "SASL_PLAINTEXT", "OAUTHBEARER")
 SHORT_SCRAM = Setup("SCRAM-SHA-256, certificates in the file", "SASL_SSL", "SCRAM-SHA-256", "INLINE")
 OWN_KEY = Setup("certificates of both sides, JKS", "MTLS", stores="JKS")
 
-MATRIX = [
-    (CLOUD, CLOUD_PAK, STRIMZI_ROUTE),
-    (LOCAL, RECOVERY, AMQ),
-    (TOKEN, SHORT_SCRAM, OWN_KEY),
-]
+MATRIX = [(CLOUD, CLOUD_PAK, STRIMZI_ROUTE), (LOCAL, RECOVERY, AMQ)]
 """Each column is a cluster; all of them are mirrored into the next one and back."""
+FURTHER = (TOKEN, SHORT_SCRAM, OWN_KEY)
 
 
 def secured_of(cluster: Cluster) -> Secured:
@@ -179,7 +176,7 @@ def test_set_ups_of_users_mirror_both_ways(
 def test_every_set_up_with_every_kind_of_store(
     stores: str, north: Cluster, south: Cluster, trio: Cluster, tmp_path: Path
 ) -> None:
-    every = [EVENT_STREAMS_ROUTE, EVENT_STREAMS_INSIDE, REGION, *(setup for row in MATRIX for setup in row)]
+    every = [EVENT_STREAMS_ROUTE, EVENT_STREAMS_INSIDE, REGION, *(setup for row in MATRIX for setup in row), *FURTHER]
     for at in range(0, len(every), 3):
         three = [
             setup if setup.stores == SYSTEM else dataclasses.replace(setup, stores=stores)
