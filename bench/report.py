@@ -1,6 +1,7 @@
 """Everything made from a report: the tables on the terminal, docs/benchmarks.md and its plot.
 
-`python -m bench.report REPORT.json` writes the two documents again; no figure in them has another source.
+`python -m bench.report REPORT.json [PART.json ...]` writes the two documents again; no figure in them has another
+source. A part is the report of a run with --only, shown beside the whole one.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def render_text(report: Report) -> str:
     return "\n\n".join([*texts, conclude(figures, runs)])
 
 
-def render_page(report: Report, *, report_name: str) -> str:
-    """docs/benchmarks.md."""
+def render_page(report: Report, *, report_name: str, parts: Mapping[str, Report] | None = None) -> str:
+    """docs/benchmarks.md; parts by the names of their reports."""
     runs: list[Run] = report["runs"]
     figures = judge(runs)
     machine = report["machine"]
@@ -149,7 +150,7 @@ MB are 1,000,000 bytes of record values. "Peak MB" is the resident memory of all
 {_markdown(latency_table(runs), numbers_from=1)}
 
 CPU seconds are those of all processes of the mirror during the {_seconds(runs)} s measured.
-
+{"".join(_part(name, part) for name, part in (parts or {}).items())}
 ## How it is measured
 
 - Two clusters of one broker each (Kafka {machine["kafka"]}, 1 GB heap, Kafka's own JVM flags), started once, on the \
@@ -213,9 +214,25 @@ Nothing else should run on the machine meanwhile.
 """
 
 
-def write_documents(report_file: Path) -> None:
+def _part(name: str, report: Report) -> str:
+    runs: list[Run] = report["runs"]
+    figures = judge(runs)
+    works = ", ".join(dict.fromkeys(run["work"] for run in runs))
+    return f"""
+## Measured apart: {works}
+
+[reports/{name}](reports/{name}), {report["date"]}, commit {report["commit"][:7]}. {conclude(figures, runs)}.
+
+{_markdown(figure_table(figures))}
+
+{_markdown(throughput_table(runs), numbers_from=2)}
+"""
+
+
+def write_documents(report_file: Path, *parts: Path) -> None:
     report = json.loads(report_file.read_text())
-    PAGE.write_text(render_page(report, report_name=report_file.name))
+    beside = {part.name: json.loads(part.read_text()) for part in parts}
+    PAGE.write_text(render_page(report, report_name=report_file.name, parts=beside))
     draw_plot(report["runs"], PLOT)
 
 
@@ -252,10 +269,10 @@ def _markdown(table: Table, *, numbers_from: int | None = None) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m bench.report REPORT.json", file=sys.stderr)
+    if not arguments:
+        print("usage: python -m bench.report REPORT.json [PART.json ...]", file=sys.stderr)
         return 2
-    write_documents(Path(arguments[0]))
+    write_documents(*map(Path, arguments))
     print(f"{PAGE.name} and {PLOT.name} written")
     return 0
 

@@ -17,6 +17,7 @@ from kafka.net.sasl.scram import SaslMechanismScram
 
 from heliograph.errors import AuthenticationFailed, ConfigError
 from heliograph.kafka.jaas import Jaas, parse_jaas
+from heliograph.kafka.stores import load_trusted
 from heliograph.kafka.tokens import fetch_token
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -153,7 +154,10 @@ def _can_be_sent(text: str) -> bool:
 
 
 def _oauth_login(properties: Mapping[str, str], jaas: Jaas | None, where: str) -> Login:
-    """Kafka's own keys first, then the options of its and of Strimzi's login module."""
+    """Kafka's own keys first, then the options of its and of Strimzi's login module.
+
+    Stores among the module's options are for the token endpoint; the cluster's own are not.
+    """
     given = jaas.options if jaas is not None else {}
     named = {
         "url": ("sasl.oauthbearer.token.endpoint.url", "oauth.token.endpoint.uri"),
@@ -167,6 +171,9 @@ def _oauth_login(properties: Mapping[str, str], jaas: Jaas | None, where: str) -
         value = next((v for key in keys if (v := properties.get(key) or given.get(key))), None)
         if value is not None:
             options[name] = value
+    trusted = load_trusted(given, where=f"{where} sasl.jaas.config")
+    if trusted is not None:
+        options["trusted"] = trusted.decode("ascii")
     if "token" not in options and "url" not in options:
         raise ConfigError(
             "OAUTHBEARER needs a token",

@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"[!-~]+")
 
 
 def fetch_token(options: Mapping[str, str], where: str) -> str:
-    """By the options `token`, or `url` with `client_id`, `client_secret` and `scope`."""
+    """By the options `token`, or `url` with `client_id`, `client_secret` and `scope`; `trusted` has certificates."""
     if "token" in options:
         return _checked(options["token"], where)
     try:
@@ -38,7 +38,7 @@ def fetch_token(options: Mapping[str, str], where: str) -> str:
     if url.scheme not in ("http", "https") or not url.hostname:
         raise AuthenticationFailed(f'a token cannot be fetched from "{url.scheme}:"', where=where)
     place = f"{where} {url.scheme}://{url.hostname}{f':{port}' if port else ''}{url.path}"
-    status, body = _post(url, _headers(options), _form(options), place)
+    status, body = _post(url, options, place)
     if status != 200:
         raise AuthenticationFailed(
             f"the token endpoint answered {status}", where=place, remedy="check its address, client id and secret"
@@ -84,10 +84,19 @@ def _form(options: Mapping[str, str]) -> bytes:
     return urllib.parse.urlencode(form, errors="replace").encode()
 
 
-def _post(url: urllib.parse.SplitResult, headers: Mapping[str, str], form: bytes, where: str) -> tuple[int, bytes]:
+def _post(url: urllib.parse.SplitResult, options: Mapping[str, str], where: str) -> tuple[int, bytes]:
     """Status and body."""
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     try:
-        return _talk(_connection(url), (url.path or "/") + (f"?{url.query}" if url.query else ""), headers, form)
+        connection = _connection(url, options.get("trusted"))
+        return _talk(connection, path, _headers(options), _form(options))
+    except ssl.SSLCertVerificationError as error:
+        raise AuthenticationFailed(
+            "the token endpoint's certificate is refused",
+            where=where,
+            why=error.verify_message,
+            remedy="put its authority into the login module's ssl.truststore.certificates",
+        ) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
         raise AuthenticationFailed("the token endpoint does not answer", where=where, why=why) from None
@@ -109,11 +118,11 @@ def _talk(
         connection.close()
 
 
-def _connection(url: urllib.parse.SplitResult) -> http.client.HTTPConnection:
+def _connection(url: urllib.parse.SplitResult, trusted: str | None) -> http.client.HTTPConnection:
     assert url.hostname
     if url.scheme == "http":
         return http.client.HTTPConnection(url.hostname, url.port, timeout=TOKEN_TIMEOUT_S)
-    context = ssl.create_default_context()
+    context = ssl.create_default_context(cadata=trusted)
     return http.client.HTTPSConnection(url.hostname, url.port, timeout=TOKEN_TIMEOUT_S, context=context)
 
 
