@@ -45,7 +45,7 @@ def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moment
     views = [View(backup, f"primary.{topic}") for topic in topics]
     clusters = {"primary": primary, "backup": backup}
     mirror = MirrorProcess(folder, clusters, {"primary->backup.topics": f"{prefix}-.*", "tasks.max": "2", **keys})
-    rate = {"partitions": PARTITIONS, "per_second": 1500}
+    rate = {"partitions": PARTITIONS, "per_second": 800}
     with (
         Load(primary, [fresh], **rate) as load,
         Load(primary, [single], **rate, batch_num_messages=1),
@@ -113,8 +113,8 @@ def test_order_is_kept_when_leaders_move(primary: Cluster, backup: Cluster, trio
     }
     with MirrorProcess(tmp_path, {"primary": primary, "backup": backup, "trio": trio}, keys) as mirror:
         with (
-            Load(primary, [into], partitions=PARTITIONS, per_second=2000) as load,
-            Load(trio, [out], partitions=PARTITIONS, per_second=2000),
+            Load(primary, [into], partitions=PARTITIONS, per_second=1000) as load,
+            Load(trio, [out], partitions=PARTITIONS, per_second=1000),
         ):
             targets = [View(trio, f"primary.{into}"), View(backup, f"trio.{out}")]
             mirror.wait_until(
