@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import ClusterSettings, Flow, Settings
@@ -18,7 +17,6 @@ from heliograph.errors import (
     NotAuthorized,
     TargetTopicLost,
     TopicRecreated,
-    UnsupportedVersion,
 )
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, group_members, list_offsets
@@ -29,7 +27,7 @@ from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.access import Role, for_executors, security_of
 from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
-from heliograph.mirror.grants import Grant, Grants
+from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.store import PartitionName
@@ -42,8 +40,6 @@ FETCH_MAX_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 """Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
 LEADER_PAUSE_S = 0.5
-RIGHTS_TOPICS = 200
-"""So many topics stand for all when rights are looked at again and again; a lane names the one it may not use."""
 
 
 class FlowDriver:
@@ -83,10 +79,7 @@ class FlowDriver:
         self.ledger_topic = ""
         """Where the ledger is kept: in its own topic, or beside the positions where that is not allowed."""
         self.ledger_end = 0
-        self.lacks: dict[str, Grant] = {}
-        """Rights that are missing, by how they are named."""
-        self._condition_due = True
-        self._grants = Grants(flow, settings, source=self.source, target=self.target)
+        self._lacks = Lacks(flow, settings, source=self.source, target=self.target)
         self.outcomes: dict[str, int] = {}
         self._waiting: dict[str, set[PartitionName]] = {}
         self._producer_id = -1
@@ -102,8 +95,7 @@ class FlowDriver:
         self._settings = settings
         self.source.security = security_of(settings, flow, Role.SOURCE_ADMIN)
         self.target.security = security_of(settings, flow, Role.TARGET_ADMIN)
-        self._grants.close()
-        self._grants = Grants(flow, settings, source=self.source, target=self.target)
+        self._lacks.apply(flow, settings)
         self.targets.apply(flow)
         self.changed.set()
 
@@ -138,8 +130,7 @@ class FlowDriver:
             log.warning(
                 "%s: %d records of the ledger could not be read and were passed over", self.name, ledger.unreadable
             )
-        if self._condition_due:
-            await self._write_condition()
+        await self._lacks.write_down(self.ledger_topic)
         self._producer_id = ledger.claim.producer_id
         self.entries.clear()
         self._known = ledger.entries
@@ -151,37 +142,10 @@ class FlowDriver:
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
-        topics = list(self._wanted_topics(self.source.catalogue))
-        try:
-            found = await self._grants.look(topics[:RIGHTS_TOPICS])
-        except UnsupportedVersion as error:
-            log.warning("%s: rights are not looked at: %s", self.name, error)
-            return False
-        missing = {grant.what: grant for grant in found if grant.is_missing}
-        for what, grant in missing.items():
-            if what not in self.lacks:
-                log.warning("%s: missing right: %s", self.name, grant)
-        back = [what for what in self.lacks if what not in missing]
-        for what in back:
-            log.info("%s: no longer missing: %s", self.name, self.lacks[what].right)
-        changed = bool(back) or missing.keys() != self.lacks.keys()
-        self.lacks = missing
-        if changed or self._condition_due:
-            await self._write_condition()
-        return bool(back)
-
-    async def _write_condition(self) -> None:
-        """For `status`, on the target; where that is not allowed the log alone has it."""
-        self._condition_due = True
-        if not self.ledger_topic:
-            return
-        blocked = any(grant.right.is_vital for grant in self.lacks.values())
-        condition = formats.Condition(lacks=tuple(self.lacks), is_blocked=blocked, time_ms=int(time.time() * 1000))
-        try:
-            await store.write_condition(self.target, self.ledger_topic, self.flow.group_id, condition)
-        except NotAuthorized:
-            return
-        self._condition_due = False
+        came_back = await self._lacks.look(list(self._wanted_topics(self.source.catalogue)))
+        if self.ledger_topic:
+            await self._lacks.write_down(self.ledger_topic)
+        return came_back
 
     @property
     def wants_reopening(self) -> bool:
@@ -192,10 +156,7 @@ class FlowDriver:
         """Whether we may not read, write or make the ledger's own topic."""
         is_there = self.flow.ledger_topic in self.target.catalogue.topics
         needed = (Operation.READ, Operation.WRITE) if is_there else (Operation.READ, Operation.WRITE, Operation.CREATE)
-        return any(
-            grant.right.operation in needed and grant.right.resource.name == self.flow.ledger_topic
-            for grant in self.lacks.values()
-        )
+        return self._lacks.forbid(self.flow.ledger_topic, needed)
 
     async def _refuse_beside_mm2(self) -> None:
         try:
@@ -466,7 +427,7 @@ class FlowDriver:
         await store.write_order(self.target, self.ledger_topic, self.flow.group_id, order)
 
     def close(self) -> None:
-        self._grants.close()
+        self._lacks.close()
         self.source.close()
         self.target.close()
 
