@@ -36,6 +36,7 @@ async def look_at(access: Access, *, now: datetime.datetime | None = None) -> Lo
     prober = Cluster(access.alias, access.bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=access.security)
     context, store_notes = _context(prober)
     steps = [note.of(access.alias, access.role, "stores") for note in store_notes]
+    steps += [note.of(access.alias, access.role, "settings") for note in _login_notes(access)]
 
     async def probe_all(addresses: Iterable[BrokerAddress]) -> dict[BrokerAddress, Probe]:
         wanted = list(dict.fromkeys(addresses))
@@ -73,6 +74,15 @@ def _context(cluster: Cluster) -> tuple[ssl.SSLContext | None, list[Note]]:
         return cluster.tls_context(), []
     except HeliographError as error:
         return None, [failed("tls", error)]
+
+
+def _login_notes(access: Access) -> list[Note]:
+    """A login that cannot be begun is known before any broker answers, and when none does."""
+    try:
+        access.security.login(where=f'"{access.alias}"')
+    except HeliographError as error:
+        return [failed("sasl", error)]
+    return []
 
 
 def _bootstrap_notes(probes: dict[BrokerAddress, Probe]) -> Iterator[tuple[BrokerAddress, Note]]:

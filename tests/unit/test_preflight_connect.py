@@ -379,3 +379,13 @@ def test_an_applications_properties(tmp_path: Path) -> None:
     file.write_text("security.protocol=TLS\n")
     with pytest.raises(ConfigError, match="TLS"):
         read_app_security(file)
+
+
+def test_a_login_that_is_not_supported_is_named_although_no_broker_answers() -> None:
+    async def test() -> None:
+        look = await looked(BrokerAddress("127.0.0.1", 1), security=Security("SASL_PLAINTEXT", {}))
+        step = next(step for step in look.steps if step.step == "sasl")
+        assert (step.verdict, step.subject) == (FAIL, "settings")
+        assert "Kerberos is not supported" in step.what
+
+    asyncio.run(test())
