@@ -61,16 +61,13 @@ class Login:
         """A new exchange; of OAUTHBEARER the token is fetched first, beside the event loop."""
         if self.mechanism == "OAUTHBEARER":
             return _Bearer(await asyncio.to_thread(fetch_token, self.options, where))
-        user = self.options["username"]
-        kind = SaslMechanismPlain
+        user, password = self.options["username"], self.options["password"]
         if self.mechanism != "PLAIN":
-            kind, user = _Scram, user.replace("=", "=3D").replace(",", "=2C")
-        exchange: Exchange = kind(
-            sasl_plain_username=user,
-            sasl_plain_password=self.options["password"],
-            sasl_mechanism=self.mechanism,
+            return _Scram(user, password, self.mechanism)
+        plain: Exchange = SaslMechanismPlain(
+            sasl_plain_username=user, sasl_plain_password=password, sasl_mechanism=self.mechanism
         )
-        return exchange
+        return plain
 
     def shown(self, text: str) -> str:
         """What the broker said, fit for a log: one short line, and nothing if it repeats a secret of ours."""
@@ -83,15 +80,26 @@ class Login:
         return line.strip()
 
 
-class _Scram(SaslMechanismScram):  # type: ignore[misc]
-    """Refuses what makes our proof cheap to guess, or slow to compute."""
+class _Scram:
+    """The library's SCRAM, but refuses what makes our proof cheap to guess, or slow to compute."""
+
+    def __init__(self, user: str, password: str, mechanism: str) -> None:
+        escaped = user.replace("=", "=3D").replace(",", "=2C")
+        self._inner = SaslMechanismScram(
+            sasl_plain_username=escaped, sasl_plain_password=password, sasl_mechanism=mechanism
+        )
+        self.auth_bytes = self._inner.auth_bytes
+        self.is_done = self._inner.is_done
+        self.is_authenticated = self._inner.is_authenticated
+        self._is_first = True
 
     def receive(self, auth_bytes: bytes) -> object:
-        if self._state == 0:
+        if self._is_first:
             match = _ITERATIONS.search(auth_bytes)
             if match is None or not MIN_ITERATIONS <= int(match[1]) <= MAX_ITERATIONS:
                 raise ValueError("the number of iterations")
-        return super().receive(auth_bytes)
+            self._is_first = False
+        return self._inner.receive(auth_bytes)
 
 
 class _Bearer:

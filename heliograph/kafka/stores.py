@@ -15,9 +15,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jks  # type: ignore[import-untyped]
+import jks
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -60,19 +60,16 @@ def load_trusted(properties: Mapping[str, str], *, where: str) -> bytes | None:
     inline = properties.get("ssl.truststore.certificates", "").strip()
     if inline:
         return _pem_certificates(_bytes(inline), f"{where} ssl.truststore.certificates")
-    location = properties.get("ssl.truststore.location", "").strip()
-    if not location:
+    opened = _open(properties, "ssl.truststore", where)
+    if opened is None:
         return None
-    content = _read(location, f"{where} ssl.truststore.location")
-    kind = _kind(properties.get("ssl.truststore.type"), content, where)
-    password = _password(properties, "ssl.truststore.password", where)
-    place = f"{where} {location}"
+    content, kind, password, place, password_key = opened
     if kind == "PEM":
         return _pem_certificates(content, place)
     if kind == "JKS":
-        found = _jks(content, password, place, "ssl.truststore.password").trusted(place)
+        found = _jks(content, password, place, password_key).trusted(place)
     else:
-        found = _pkcs12(content, password, place, "ssl.truststore.password").certificates
+        found = _pkcs12(content, password, place, password_key).certificates
     if not found:
         raise StoreUnusable("the store has no trusted certificate", where=place)
     return b"".join(found)
@@ -84,18 +81,36 @@ def load_identity(properties: Mapping[str, str], *, where: str) -> Identity | No
     chain, key = (properties.get(f"ssl.keystore.{name}", "").strip() for name in ("certificate.chain", "key"))
     if chain or key:
         return _pem_identity(_bytes(f"{chain}\n{key}"), key_password, f"{where} ssl.keystore.key")
-    location = properties.get("ssl.keystore.location", "").strip()
-    if not location:
+    opened = _open(properties, "ssl.keystore", where)
+    if opened is None:
         return None
-    content = _read(location, f"{where} ssl.keystore.location")
-    kind = _kind(properties.get("ssl.keystore.type"), content, where)
-    password = _password(properties, "ssl.keystore.password", where)
-    place = f"{where} {location}"
+    content, kind, password, place, password_key = opened
     if kind == "PEM":
         return _pem_identity(content, key_password or password, place)
     if kind == "JKS":
-        return _jks(content, password, place, "ssl.keystore.password").identity(key_password or password, place)
-    return _pkcs12(content, password, place, "ssl.keystore.password").identity(place)
+        return _jks(content, password, place, password_key).identity(key_password or password, place)
+    return _pkcs12(content, password, place, password_key).identity(place)
+
+
+class _Opened(NamedTuple):
+    """A store's file, not yet parsed."""
+
+    content: bytes
+    kind: str
+    password: str | None
+    place: str
+    password_key: str
+
+
+def _open(properties: Mapping[str, str], prefix: str, where: str) -> _Opened | None:
+    """The file that `<prefix>.location` names; None if it names none."""
+    location = properties.get(f"{prefix}.location", "").strip()
+    if not location:
+        return None
+    content = _read(location, f"{where} {prefix}.location")
+    kind = _kind(properties.get(f"{prefix}.type"), content, where)
+    password_key = f"{prefix}.password"
+    return _Opened(content, kind, _password(properties, password_key, where), f"{where} {location}", password_key)
 
 
 def _password(properties: Mapping[str, str], key: str, where: str) -> str | None:
@@ -284,12 +299,10 @@ def _or(failure: StoreUnusable) -> Iterator[None]:
         yield
     except StoreUnusable:
         raise
-    except Exception:  # noqa: BLE001
-        raise failure from None
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust, in cryptography
-            raise
-        raise failure from None
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # of Rust, in cryptography
+            raise failure from None
+        raise
 
 
 def _bad_password(what: str, place: str, key: str) -> StoreUnusable:

@@ -17,7 +17,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from heliograph.errors import (
@@ -33,12 +33,10 @@ from heliograph.errors import (
     TargetTopicLost,
     TopicRecreated,
 )
-from heliograph.kafka.admin import EARLIEST, LATEST, OffsetAnswer, end_offsets, list_offsets
-from heliograph.kafka.batch import BatchHeader
+from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.connection import BufferPool
-from heliograph.kafka.isolation import visible_batches
-from heliograph.kafka.log import KeyValue, append_all, fetch_partition, read_batches
+from heliograph.kafka.log import KeyValue, append_all, fetch_partition
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats
@@ -48,6 +46,7 @@ from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settle import settle
 from heliograph.mirror.store import store_keys
+from heliograph.mirror.tails import SourceLog, TargetLog
 
 DRAIN_S = 0.8
 """How long answers may still come in after the epoch's end."""
@@ -375,7 +374,7 @@ class FlowLane:
         return refused(code, "ListOffsets", where=f'"{self._terms.target}" {copy.assignment.name}')
 
     async def _settle_by_tail(self, copy: PartitionCopy, target_end: int) -> None:
-        target = _TargetLog(self._target, copy.assignment)
+        target = TargetLog(self._target, copy.assignment)
         try:
             settled = await settle(
                 copy.assignment,
@@ -383,7 +382,7 @@ class FlowLane:
                 target_end,
                 producer_id=self._terms.producer_id,
                 target=target,
-                source=_SourceLog(self._source, copy.assignment, read_committed=self._terms.read_committed),
+                source=SourceLog(self._source, copy.assignment, read_committed=self._terms.read_committed),
             )
         except DataError as error:
             self._release(copy, error)
@@ -515,60 +514,6 @@ class FlowLane:
                     and record.end_epoch >= self._lane.terms.epoch_id
                 ):
                     self._lane.end()
-
-
-class _TargetLog:
-    """The target partition's batches, for settling."""
-
-    def __init__(self, cluster: Cluster, assignment: Assignment) -> None:
-        self._cluster = cluster
-        self._assignment = assignment
-        self.is_forbidden = False
-        """We may write to the topic and not read it: what stands there cannot be proved."""
-
-    async def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        where = TopicPartition(self._assignment.target_topic, self._assignment.partition)
-        log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
-        try:
-            async for batch in read_batches(self._cluster, *where, max(start, log_start), end):
-                yield batch
-        except NotAuthorized:
-            self.is_forbidden = True
-            raise
-
-
-class _SourceLog:
-    """What a copy would take from the source, for settling."""
-
-    def __init__(self, cluster: Cluster, assignment: Assignment, *, read_committed: bool) -> None:
-        self._cluster = cluster
-        self._assignment = assignment
-        self._read_committed = read_committed
-
-    async def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        offset = start
-        while True:
-            answer = await self._fetch(offset)
-            before = offset
-            for header, view in visible_batches(
-                answer, offset, read_committed=self._read_committed, where=self._assignment.name
-            ):
-                if header.record_count:
-                    yield header, view
-                offset = header.next_offset
-            if offset == before:
-                return
-
-    async def _fetch(self, offset: int) -> Any:
-        assignment = self._assignment
-        try:
-            return await fetch_partition(
-                self._cluster, assignment.topic, assignment.partition, offset, read_committed=self._read_committed
-            )
-        except HeliographError as error:
-            if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
-                raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
-            raise
 
 
 def _not_flushed(behind: Sequence[PartitionCopy], terms: FlowTerms, error: HeliographError) -> str:

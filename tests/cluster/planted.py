@@ -245,7 +245,7 @@ def _token_endpoint(secured: Secured) -> Iterator[tuple[str, str]]:
             self.end_headers()
             self.wfile.write(f'{{"access_token": "{token}"}}'.encode() if is_known else b"{}")
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        def log_message(self, *_: object) -> None:
             return
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:

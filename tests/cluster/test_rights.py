@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -164,7 +164,7 @@ def lose_and_return(guarded: Guarded, taken: dict[Limited, list[Acl]]) -> float:
 @pytest.mark.timeout(3000)
 def test_a_running_mirror_names_every_right_by_itself(
     guarded: Guarded,
-    record_property: pytest.RecordProperty,  # type: ignore[name-defined]
+    record_property: Callable[[str, object], None],
 ) -> None:
     printed = guarded.start_with_printed()
     seconds = {

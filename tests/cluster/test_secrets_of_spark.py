@@ -54,22 +54,21 @@ def mirror_and_look(
     south: Cluster,
     folder: Path,
     keys: Mapping[str, str],
-    arguments: tuple[str, ...] = (),
     *,
-    pages: tuple[str, ...] = (),
     secrets: Mapping[str, str | bytes],
+    spark: Standalone | None = None,
 ) -> None:
-    """Mirror, and see all there is to see: none of the secrets is in it."""
+    """Mirror, here or on a standalone Spark, and see all there is to see: none of the secrets is in it."""
     topic = create_topic(north, unique("unseen"), 2)
     produce(north, topic, [b"%d" % number for number in range(300)])
     port = free_port()
     keys = {"north->south.topics": topic, "epoch.ms": "1500", **keys}
-    arguments = (*arguments, *shown_spark(folder, port))
+    arguments = (*(("--master", spark.master) if spark else ()), *shown_spark(folder, port))
     mirror = MirrorProcess(folder, {"north": north, "south": south}, keys, arguments=arguments)
     with Onlooker(mirror.folder / "tmp", folder / "local") as onlooker, mirror:
         mirror.wait_mirrored(View(north, topic), View(south, f"north.{topic}"), timeout_s=SLOW_START_S)
         seen = save_pages(f"http://127.0.0.1:{port}/", folder / "pages")
-        for index, page in enumerate(pages):
+        for index, page in enumerate(spark.pages if spark else ()):
             save_pages(page, folder / f"pages-{index}")
     for what in ("/jobs/job/", "/stages/stage/", "/environment/", "/executors/", "/SQL/execution/", "/environment"):
         assert any(what in address for address in seen), what
@@ -104,15 +103,7 @@ def test_a_remote_spark_gets_secrets_encrypted_and_shows_none(
     with Standalone(tmp_path, encrypted) as spark:
         spark.start_worker("worker")
         planted.rows["Spark's secret"] = row
-        mirror_and_look(
-            north,
-            south,
-            tmp_path,
-            keys,
-            ("--master", spark.master),
-            pages=tuple(spark.pages),
-            secrets=planted.secrets(),
-        )
+        mirror_and_look(north, south, tmp_path, keys, secrets=planted.secrets(), spark=spark)
         keys |= {"north->south.topics": "x", "spark.authenticate.secret": row.altered()}
         clusters = {"north": north, "south": south}
         with MirrorProcess(tmp_path, clusters, keys, arguments=("--master", spark.master)) as mirror:
@@ -145,12 +136,4 @@ def test_executors_that_have_the_secrets_need_no_encryption(
         )
     with Standalone(tmp_path) as spark:
         spark.start_worker("worker")
-        mirror_and_look(
-            north,
-            south,
-            tmp_path,
-            keys,
-            ("--master", spark.master),
-            pages=tuple(spark.pages),
-            secrets=planted.secrets(),
-        )
+        mirror_and_look(north, south, tmp_path, keys, secrets=planted.secrets(), spark=spark)

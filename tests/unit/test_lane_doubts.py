@@ -154,31 +154,16 @@ def test_foreign_records_in_the_target() -> None:
     run(test())
 
 
-def test_a_leader_change_on_the_source() -> None:
+@pytest.mark.parametrize(("side", "topic"), [("source", "t"), ("target", "a.t")])
+def test_a_leader_that_moves_is_followed(side: str, topic: str) -> None:
     async def test() -> None:
         async with World(brokers=2) as world:
+            moving = world.source if side == "source" else world.target
             world.source.append("t", 0, recent(0, 3))
             async with world.lane() as lane:
                 await lane.until_copied(3)
                 for leader in (2, 1, 2):
-                    world.source.move_leader("t", 0, leader)
-                    at = len(world.copied())
-                    world.source.append("t", 0, recent(at, 2))
-                    await lane.until_copied(at + 2)
-            assert world.copied() == numbers(9)
-            assert (lane.rows[0].state, lane.rows[0].error_code) == ("copying", "")
-
-    run(test())
-
-
-def test_a_leader_change_on_the_target() -> None:
-    async def test() -> None:
-        async with World(brokers=2) as world:
-            world.source.append("t", 0, recent(0, 3))
-            async with world.lane() as lane:
-                await lane.until_copied(3)
-                for leader in (2, 1, 2):
-                    world.target.move_leader("a.t", 0, leader)
+                    moving.move_leader(topic, 0, leader)
                     at = len(world.copied())
                     world.source.append("t", 0, recent(at, 2))
                     await lane.until_copied(at + 2)

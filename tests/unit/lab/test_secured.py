@@ -99,10 +99,10 @@ def test_unsigned_token_names_the_user() -> None:
     assert signature == ""
 
 
-@pytest.mark.parametrize("wrong", [{"listener": "PLAINTEXT"}, {"listener": "TLS", "stores": "BKS"}])
-def test_what_there_is_not_is_named(wrong: dict[str, str], secured: Secured) -> None:
+@pytest.mark.parametrize(("listener", "stores"), [("PLAINTEXT", "PEM"), ("TLS", "BKS")])
+def test_what_there_is_not_is_named(listener: str, stores: str, secured: Secured) -> None:
     with pytest.raises(LabError, match="listeners: TLS"):
-        secured.client_properties(**wrong)  # type: ignore[arg-type]
+        secured.client_properties(listener, stores=stores)
     with pytest.raises(LabError, match='no user "x"'):
         secured.password("x")
     with pytest.raises(LabError, match='no mechanism "GSSAPI"'):

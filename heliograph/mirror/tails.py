@@ -1,0 +1,71 @@
+"""The two logs of a partition as settling reads them: what stands on the target, what a copy would take."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from heliograph.errors import HeliographError, LogTruncated, NotAuthorized
+from heliograph.kafka.admin import EARLIEST, end_offsets
+from heliograph.kafka.batch import BatchHeader
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.isolation import visible_batches
+from heliograph.kafka.log import fetch_partition, read_batches
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror.model import Assignment
+
+_OFFSET_OUT_OF_RANGE = 1
+
+
+class TargetLog:
+    """The target partition's batches, for settling."""
+
+    def __init__(self, cluster: Cluster, assignment: Assignment) -> None:
+        self._cluster = cluster
+        self._assignment = assignment
+        self.is_forbidden = False
+        """We may write to the topic and not read it: what stands there cannot be proved."""
+
+    async def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        where = TopicPartition(self._assignment.target_topic, self._assignment.partition)
+        log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
+        try:
+            async for batch in read_batches(self._cluster, *where, max(start, log_start), end):
+                yield batch
+        except NotAuthorized:
+            self.is_forbidden = True
+            raise
+
+
+class SourceLog:
+    """What a copy would take from the source, for settling."""
+
+    def __init__(self, cluster: Cluster, assignment: Assignment, *, read_committed: bool) -> None:
+        self._cluster = cluster
+        self._assignment = assignment
+        self._read_committed = read_committed
+
+    async def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        offset = start
+        while True:
+            answer = await self._fetch(offset)
+            before = offset
+            for header, view in visible_batches(
+                answer, offset, read_committed=self._read_committed, where=self._assignment.name
+            ):
+                if header.record_count:
+                    yield header, view
+                offset = header.next_offset
+            if offset == before:
+                return
+
+    async def _fetch(self, offset: int) -> Any:
+        assignment = self._assignment
+        try:
+            return await fetch_partition(
+                self._cluster, assignment.topic, assignment.partition, offset, read_committed=self._read_committed
+            )
+        except HeliographError as error:
+            if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
+                raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
+            raise
