@@ -35,7 +35,7 @@ class FlowStatus:
             "partitions": self.partitions,
             "records behind": self.records_behind,
             "last written": None if self.last_written_s is None else f"{self.last_written_s:.0f} s ago",
-            "lacks": "; ".join(self.lacks) or self.problem or None,
+            "trouble": "; ".join(self.lacks) or self.problem or None,
         }
 
 
