@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from asyncio import Task
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,6 +29,7 @@ from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk
+from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
 from heliograph.mirror.singles import merge_singles
 
 Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
@@ -72,6 +73,8 @@ class Piece(NamedTuple):
     source_start: int
     source_end: int
     max_timestamp: int
+    runs: tuple[tuple[int, int], ...]
+    """(source offset, length) of its records, in order."""
 
 
 class PartitionCopy:
@@ -80,6 +83,8 @@ class PartitionCopy:
     def __init__(self, assignment: Assignment, *, producer_id: int, read_committed: bool, codec: int | None) -> None:
         self.assignment = assignment
         self.entry: Entry = assignment.entry
+        self.page = OpenPage.unpack(assignment.page) if assignment.page else OpenPage(self.entry.run_source)
+        """Runs that are broken; the open one is in the entry."""
         self.source_id = UUID(assignment.entry.source_topic_id)
         self.target_id = UUID(assignment.entry.target_topic_id)
         self.has_source_id = self.source_id != NO_TOPIC_ID
@@ -120,11 +125,13 @@ class PartitionCopy:
         assert state in TRANSITIONS[self.state], (self.assignment.name, self.state, state)
         self.state = state
 
-    def settled(self, entry: Entry) -> None:
-        """The target's log says how far the copy got: go on from there."""
+    def settled(self, entry: Entry, closed: Sequence[Run] = ()) -> None:
+        """The target's log says how far the copy got, and which runs that broke: go on from there."""
         assert not self.in_flight
         if entry != self.entry:
             self.dirty = True
+        for run in closed:
+            self.page.close(run)
         self.entry = entry
         self._drop_queue()
         self.fetch_offset = entry.source_offset
@@ -211,8 +218,29 @@ class PartitionCopy:
 
     def _move_position(self, position: int) -> None:
         """Step over source offsets that hold nothing to copy; the next run begins after them."""
-        self.entry = self.entry.moved(source_offset=position, run_source=position, run_target=self.entry.target_offset)
+        self._follow((), position)
         self.dirty = True
+
+    def _follow(self, copied: Sequence[Run], source_end: int, **changes: int) -> None:
+        """Move the entry over what was copied, and keep the runs that this breaks."""
+        entry = self.entry
+        before = OpenRun(entry.run_source, entry.run_target, entry.source_offset, entry.target_offset)
+        closed, now = follow(before, copied, source_end)
+        for run in closed:
+            self.page.close(run)
+        self.entry = entry.moved(
+            run_source=now.source,
+            run_target=now.target,
+            source_offset=now.source_end,
+            target_offset=now.target_end,
+            **changes,
+        )
+
+    # -- the ledger ----------------------------------------------------------------------
+
+    def pages(self) -> list[Page]:
+        """What of the runs is to be written with the entry."""
+        return self.page.pages(self.entry.count, self.entry.run_source, self.entry.run_target)
 
     # -- target side ---------------------------------------------------------------------
 
@@ -247,6 +275,7 @@ class PartitionCopy:
             plain.source_start,
             plain.source_end,
             plain.max_timestamp,
+            plain.runs,
         )
         self._next_n += plain.record_count
         self._next_target += plain.record_count
@@ -282,20 +311,19 @@ class PartitionCopy:
         """The oldest piece in flight stands on the target at `base_offset`, as expected."""
         piece = self.in_flight.popleft()
         entry = self.entry
-        run_source, run_target = entry.run_source, entry.run_target
-        if piece.source_end - piece.source_start != piece.records:
-            run_source, run_target = piece.source_end, base_offset + piece.records
-        elif piece.source_start - base_offset != run_source - run_target:
-            run_source, run_target = piece.source_start, base_offset
-        self.entry = entry.moved(
-            n=piece.base_n + piece.records,
-            source_offset=piece.source_end,
-            target_offset=base_offset + piece.records,
-            our_end=base_offset + piece.records,
-            bytes_copied=entry.bytes_copied + piece.data.nbytes,
-            run_source=run_source,
-            run_target=run_target,
-        )
+        n, target_end = piece.base_n + piece.records, base_offset + piece.records
+        size = entry.bytes_copied + piece.data.nbytes
+        is_next = piece.source_start == entry.source_offset and base_offset == entry.target_offset
+        if is_next and piece.source_end - piece.source_start == piece.records:
+            self.entry = entry.moved(
+                n=n, source_offset=piece.source_end, target_offset=target_end, our_end=target_end, bytes_copied=size
+            )
+        else:
+            copied, at = [], base_offset
+            for source, length in piece.runs:
+                copied.append(Run(source, at, length))
+                at += length
+            self._follow(copied, piece.source_end, n=n, our_end=target_end, bytes_copied=size)
         self._remembered_ms = piece.max_timestamp
         self.records += piece.records
         self.bytes += piece.data.nbytes

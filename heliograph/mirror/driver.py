@@ -298,7 +298,7 @@ class Driver:
         while True:
             try:
                 answer = await fetch_partition(
-                    flow.target, flow.ledger_topic, 0, flow.ledger_end, channel="listen", max_wait_ms=5_000
+                    flow.target, flow.ledger_topic, 0, flow.ledger.end, channel="listen", max_wait_ms=5_000
                 )
             except HeliographError as error:
                 if silent is None:
@@ -309,9 +309,9 @@ class Driver:
             if silent is not None:
                 log.info('%s: "%s" answers again', flow.name, flow.flow.target)
                 silent = None
-            for key, value, following in formats.iter_ledger(answer.records, flow.ledger_end):
-                flow.ledger_end = following
-                record = formats.parse_ledger(flow.flow.group_id, key, value)
+            for key, value, following in formats.iter_ledger(answer.records, flow.ledger.end):
+                flow.ledger.end = following
+                record = flow.ledger.take(key, value)
                 if isinstance(record, formats.EntryRecord):
                     self._progress[flow.name].note(record.topic, record.partition, record.entry)
                 elif isinstance(record, formats.Trouble):

@@ -26,11 +26,13 @@ from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.access import Role, for_executors, security_of
+from heliograph.mirror.counts import Past, Start, pages_at_opening
 from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
 from heliograph.mirror.lacks import Lacks
+from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
-from heliograph.mirror.store import PartitionName
+from heliograph.mirror.runs import OpenPage, Page
 from heliograph.mirror.targets import TargetTopics
 
 log = logging.getLogger("heliograph")
@@ -78,13 +80,16 @@ class FlowDriver:
         """Every partition has its entry; else some had no leader when last looked at."""
         self.ledger_topic = ""
         """Where the ledger is kept: in its own topic, or beside the positions where that is not allowed."""
-        self.ledger_end = 0
+        self.ledger = Ledger(group_id=flow.group_id)
+        """As written on the target; the driver follows it."""
         self._lacks = Lacks(flow, settings, source=self.source, target=self.target)
         self.outcomes: dict[str, int] = {}
         self._waiting: dict[str, set[PartitionName]] = {}
         self._producer_id = -1
         self._positions: dict[PartitionName, int] = {}
         self._known: dict[PartitionName, Entry] = {}
+        self._pages: dict[PartitionName, OpenPage] = {}
+        """The pages being filled, as the lanes gave them back."""
         self._reset = EARLIEST if flow.auto_offset_reset == "earliest" else LATEST
         self.changed = asyncio.Event()
         """Set when the flow has other settings than at the last look."""
@@ -134,7 +139,8 @@ class FlowDriver:
         self._producer_id = ledger.claim.producer_id
         self.entries.clear()
         self._known = ledger.entries
-        self.ledger_end = ledger.end
+        self._pages = {where: ledger.partitions[where].open_page() for where in self._known}
+        self.ledger = ledger
         self._positions = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
@@ -205,12 +211,13 @@ class FlowDriver:
 
     async def _enrol(self, fresh: Sequence[PartitionName]) -> int:
         """Give partitions their entry, the ledger's or a new count; how many got one."""
-        starts: dict[PartitionName, int] = {}
+        starts: dict[PartitionName, Start] = {}
         known_ones: dict[PartitionName, Entry] = {}
         for where in fresh:
             known = self._known.get(where)
             if known is None:
-                starts[where] = self._positions.get(where, self._reset)
+                stored = self._positions.get(where)
+                starts[where] = Start(self._reset, Past.NOTHING) if stored is None else Start(stored, Past.OTHERS)
                 continue
             source_id, target_id = self._topic_ids(where)
             if not _same_id(known.source_topic_id, source_id):
@@ -220,10 +227,10 @@ class FlowDriver:
                 anew = Outcome(TargetTopicLost.code, "the target topic was made anew", known)
                 self._answer(where, anew, starts)
             elif self._positions.get(where, 0) > known.source_offset:
-                starts[where] = self._positions[where]
+                starts[where] = Start(self._positions[where], Past.OTHERS)
                 log.info(
                     "%s %s-%d: another tool had the flow: its position is %d, the ledger's %d; going on there",
-                    *(self.name, *where, starts[where], known.source_offset),
+                    *(self.name, *where, starts[where].offset, known.source_offset),
                 )
             else:
                 known_ones[where] = known.moved(source_topic_id=source_id, target_topic_id=target_id)
@@ -232,7 +239,7 @@ class FlowDriver:
         await self._open_counts(starts)
         return sum(where in self.entries for where in fresh)
 
-    async def _open_counts(self, starts: Mapping[PartitionName, int]) -> None:
+    async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
         """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
 
         The counts are in the ledger before any lane can send a batch of theirs. Their positions
@@ -245,8 +252,10 @@ class FlowDriver:
         lasts = await self._offsets(self.source, starts, LATEST)
         ends = await self._offsets(self.target, starts, LATEST)
         opened: dict[PartitionName, Entry] = {}
+        pages: dict[PartitionName, dict[int, Page | None]] = {}
         for where in firsts.keys() & lasts.keys() & ends.keys():
-            offset = {EARLIEST: firsts[where], LATEST: lasts[where]}.get(starts[where], starts[where])
+            wanted, past = starts[where]
+            offset = {EARLIEST: firsts[where], LATEST: lasts[where]}.get(wanted, wanted)
             source_id, target_id = self._topic_ids(where)
             opened[where] = Entry(
                 source_topic_id=source_id,
@@ -260,10 +269,18 @@ class FlowDriver:
                 run_target=ends[where],
                 source_end=lasts[where],
             )
+            pages[where] = pages_at_opening(
+                past,
+                opened[where],
+                known=self._known.get(where),
+                page=self._pages.get(where),
+                pages=self.ledger.partition(where).pages,
+            )
         await store.write_positions(self.target, self.terms(), opened)
-        await store.write_entries(self.target, self.ledger_topic, self.flow.group_id, opened)
+        await store.write_entries(self.target, self.ledger_topic, self.flow.group_id, opened, pages)
         self.entries.update(opened)
         self._known.update(opened)
+        self._pages.update({where: OpenPage(entry.run_source) for where, entry in opened.items()})
         self._positions.update({where: entry.source_offset for where, entry in opened.items()})
 
     def _next_count(self, where: PartitionName) -> int:
@@ -305,6 +322,7 @@ class FlowDriver:
                 continue
             remote = self.flow.remote_topic(topic)
             limits = self.targets.limits(remote)
+            page = self._pages.get((topic, partition))
             result.append(
                 Assignment(
                     flow=self.name,
@@ -314,6 +332,7 @@ class FlowDriver:
                     entry=entry,
                     max_message_bytes=limits.max_message_bytes,
                     target_stamps_time=limits.stamps_time,
+                    page=page.pack() if page is not None else b"",
                 )
             )
         return result
@@ -332,7 +351,7 @@ class FlowDriver:
             client_id=self._client_id,
             producer_id=self._producer_id,
             ledger_topic=self.ledger_topic,
-            ledger_end=self.ledger_end,
+            ledger_end=self.ledger.end,
             offset_topic=flow.offset_storage_topic,
             offset_partitions=len(self.target.catalogue.topics[flow.offset_storage_topic].partitions),
             flush_ms=flow.offset_flush_interval_ms,
@@ -354,10 +373,11 @@ class FlowDriver:
 
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Take over what the lanes report; answer what they could not decide."""
-        starts: dict[PartitionName, int] = {}
+        starts: dict[PartitionName, Start] = {}
         for row in rows:
             where = (row.topic, row.partition)
             self._known[where] = row.entry
+            self._pages[where] = OpenPage.unpack(row.page)
             if where in self.entries:  # else it was deselected meanwhile
                 self.entries[where] = row.entry
             if not row.error_code:
@@ -371,7 +391,7 @@ class FlowDriver:
         self.is_complete = False  # until all have their new count; a later look sees to what fails here
         await self._go_on(starts)
 
-    async def _go_on(self, starts: Mapping[PartitionName, int]) -> None:
+    async def _go_on(self, starts: Mapping[PartitionName, Start]) -> None:
         """Open new counts where the clusters, looked at anew, still have the partitions."""
         source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
         wanted = self._wanted_topics(source)
@@ -387,12 +407,13 @@ class FlowDriver:
         )
         self.is_complete = self.entries.keys() >= starts.keys()
 
-    def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, int]) -> None:
+    def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:
         """Name what happened, and go on or stop as the policies say."""
         self._outcome(outcome.code, where, outcome.text)
         match answer_to(outcome, self.flow):
             case GoOn(source_offset):
-                starts[where] = source_offset
+                is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
+                starts[where] = Start(source_offset, Past.VOID if is_anew else Past.OURS)
             case Stop(whole_flow):
                 self.stopped[where] = outcome.text
                 self.halted = self.halted or whole_flow

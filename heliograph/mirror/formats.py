@@ -16,6 +16,8 @@ from typing import Any
 
 from heliograph.kafka.batch import iter_batches, iter_records
 from heliograph.mirror.model import Entry
+from heliograph.mirror.runs import Page
+from heliograph.mirror.seen import Contact, LogEnds, Seen, SeenGroup
 
 VERSION = 1
 SOURCE_CONNECTOR = "MirrorSourceConnector"
@@ -126,7 +128,16 @@ class EntryRecord:
     entry: Entry
 
 
-LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRecord:
+    topic: str
+    partition: int
+    start: int
+    page: Page | None
+    """None: it was deleted."""
+
+
+LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord | PageRecord | Seen
 
 _ENTRY_FIELDS = {
     "st": "source_topic_id",
@@ -201,6 +212,22 @@ def encode_condition(group_id: str, condition: Condition) -> tuple[bytes, bytes]
     )
 
 
+def encode_page(group_id: str, topic: str, partition: int, start: int, page: Page | None) -> tuple[bytes, bytes | None]:
+    """A page of runs; None deletes it."""
+    return _compact(["runs", group_id, topic, partition, start]), page.encode() if page is not None else None
+
+
+def encode_seen(group_id: str, seen: Seen) -> tuple[bytes, bytes]:
+    match seen:
+        case Contact():
+            key: list[Any] = ["contact", group_id]
+        case LogEnds():
+            key = ["ends", group_id, seen.topic]
+        case SeenGroup():
+            key = ["group", group_id, seen.group]
+    return _compact(key), _compact({"v": VERSION, **seen.fields()})
+
+
 def is_order(key: bytes | None) -> bool:
     """Whether a ledger record is an order of any group: a lane looks at no others."""
     return key is not None and key.startswith(b'["order",')
@@ -217,12 +244,16 @@ def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None,
 
 
 def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
-    """One ledger record of this group; None for another group's, a deleted or an unknown one."""
-    if key is None or value is None:
+    """One ledger record of this group; None for another group's, an unknown one, and a deleted one but a page."""
+    if key is None:
         return None
     try:
         kind, group, *rest = json.loads(key)
         if group != group_id:
+            return None
+        if kind == "runs":
+            return _parse_page(rest, value)
+        if value is None:
             return None
         fields = json.loads(value)
         if fields.get("v") != VERSION:
@@ -230,6 +261,14 @@ def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> Ledge
         return _parse_known(kind, rest, fields)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         return None
+
+
+def _parse_page(rest: list[Any], value: bytes | None) -> PageRecord | None:
+    topic, partition, start = str(rest[0]), int(rest[1]), int(rest[2])
+    page = Page.parse(start, value) if value is not None and start >= 0 else None
+    if value is not None and page is None:
+        return None
+    return PageRecord(topic=topic, partition=partition, start=start, page=page)
 
 
 def is_foreign(group_id: str, key: bytes | None) -> bool:
@@ -247,6 +286,12 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
             for short, name in _ENTRY_FIELDS.items()
         }
         return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
+    if kind == "contact":
+        return Contact.parse(fields)
+    if kind == "ends":
+        return LogEnds.parse(str(rest[0]), fields)
+    if kind == "group":
+        return SeenGroup.parse(str(rest[0]), fields)
     if kind == "order":
         return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
     if kind == "trouble":

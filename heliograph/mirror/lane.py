@@ -43,8 +43,9 @@ from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.runs import Page
 from heliograph.mirror.sender import Sender
-from heliograph.mirror.settle import settle
+from heliograph.mirror.settle import Settled, settle
 from heliograph.mirror.store import store_keys
 from heliograph.mirror.tails import SourceLog, TargetLog
 
@@ -264,6 +265,7 @@ class FlowLane:
                 active_ms=active_ms,
                 host=host,
                 state=copy.state.value,
+                page=copy.page.pack(),
                 error_code=copy.error.code if copy.error else "",
                 error_text=str(copy.error) if copy.error else "",
                 details=copy.error.details if copy.error else {},
@@ -395,7 +397,7 @@ class FlowLane:
             copy.records += settled.found
             if settled.foreign:
                 self._tell_foreign(copy, settled.foreign)
-            self._go(copy, settled.entry)
+            self._go(copy, settled)
         finally:
             self._reading.discard(copy)
 
@@ -412,8 +414,11 @@ class FlowLane:
         topic, partition = copy.assignment.topic, copy.assignment.partition
         self._troubles.append(formats.Trouble(topic=topic, partition=partition, code=code, text=text, final=final))
 
-    def _go(self, copy: PartitionCopy, entry: Any = None) -> None:
-        copy.settled(entry or copy.entry)
+    def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
+        if settled is None:
+            copy.settled(copy.entry)
+        else:
+            copy.settled(settled.entry, settled.closed)
         copy.target_node = None
         self._fetcher.add(copy)
 
@@ -454,8 +459,12 @@ class FlowLane:
             now_ms = int(time.time() * 1000)
             ledger: list[KeyValue] = [formats.encode_trouble(self._terms.group_id, trouble) for trouble in troubles]
             positions: dict[TopicPartition, list[KeyValue]] = {}
+            pages: dict[PartitionCopy, list[Page]] = {}
             for copy in dirty:
                 keys = self._keys[copy]
+                pages[copy] = copy.pages()
+                where = self._terms.group_id, copy.assignment.topic, copy.assignment.partition
+                ledger += (formats.encode_page(*where, page.start, page) for page in pages[copy])
                 ledger.append((keys.entry, formats.encode_entry(copy.entry.moved(time_ms=now_ms))))
                 if copy.entry.source_offset > 0:
                     positions.setdefault(keys.position_partition, []).append(
@@ -465,6 +474,8 @@ class FlowLane:
                 # The ledger first: a position ahead of its entry then means that another tool had the flow.
                 await append_all(self._target, {TopicPartition(self._terms.ledger_topic, 0): ledger}, now_ms=now_ms)
                 troubles = []
+                for copy, written in pages.items():
+                    copy.page.written(written)
                 await append_all(self._target, positions, now_ms=now_ms)
                 for copy in dirty:
                     copy.flushed = copy.entry.source_offset

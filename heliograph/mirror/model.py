@@ -13,6 +13,8 @@ from typing import Any
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 
+PackedPage = bytes
+"""A page being filled on its way between driver and lane (`runs.OpenPage`)."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
 
@@ -66,6 +68,8 @@ class Assignment:
     """The target topic's limit for one batch."""
     target_stamps_time: bool = False
     """The target topic has message.timestamp.type=LogAppendTime."""
+    page: PackedPage = b""
+    """The page of runs that goes on being filled; empty: a new one begins at the entry's open run."""
 
     @property
     def name(self) -> str:
@@ -131,6 +135,8 @@ class LedgerRow:
     active_ms: int
     host: str
     state: str
+    page: PackedPage = b""
+    """As in an assignment."""
     error_code: str = ""
     error_text: str = ""
     details: dict[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from heliograph.mirror.model import Assignment, Entry, EpochPlan, LedgerRow
 
-_ARROW = {"int": pa.int64(), "str": pa.string(), "bool": pa.bool_()}
+_ARROW = {"int": pa.int64(), "str": pa.string(), "bool": pa.bool_(), "PackedPage": pa.binary()}
 
 
 def _struct_of(cls: type, special: dict[str, pa.DataType]) -> pa.StructType:
@@ -29,7 +29,7 @@ ROW_SCHEMA = pa.schema(list(_struct_of(LedgerRow, {"entry": ENTRY, "details": pa
 def _sql(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return "struct<" + ", ".join(f"{field.name}: {_sql(field.type)}" for field in kind) + ">"
-    return {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}[kind]
+    return {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean", pa.binary(): "binary"}[kind]
 
 
 ROW_SCHEMA_SQL = ", ".join(f"{field.name} {_sql(field.type)}" for field in ROW_SCHEMA)

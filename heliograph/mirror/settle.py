@@ -27,6 +27,7 @@ from heliograph.errors import (
 )
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
+from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
 
 class LogReader(Protocol):
@@ -47,6 +48,8 @@ class Settled(NamedTuple):
     """Records of ours on the target beyond the entry."""
     foreign: int
     """Records of others among them."""
+    closed: tuple[Run, ...] = ()
+    """Runs that this broke; the open one is in the entry."""
 
 
 class _Tail(NamedTuple):
@@ -54,6 +57,14 @@ class _Tail(NamedTuple):
     foreign: int
     last: tuple[BatchHeader, bytes] | None
     last_base_n: int
+    spans: list[tuple[int, int]]
+    """(target offset, length) of our batches beyond the entry."""
+
+
+class _Proof(NamedTuple):
+    position: int
+    spans: list[tuple[int, int]]
+    """(source offset, length) of the records that these batches hold."""
 
 
 async def settle(
@@ -66,18 +77,26 @@ async def settle(
         raise _truncated(assignment, entry, target_end)
     tail = await _read_tail(assignment, entry, target_end, producer_id, target)
     if tail.last is None:
-        moved = entry.moved(target_offset=target_end, run_source=entry.source_offset, run_target=target_end)
-        return Settled(moved, 0, tail.foreign)
-    position = await _prove(assignment, entry, tail, source)
+        moved, closed = _followed(entry, [], entry.source_offset, target_end)
+        return Settled(moved, 0, tail.foreign, closed)
+    proof = await _prove(assignment, entry, tail, source)
+    moved, closed = _followed(entry, join_spans(proof.spans, tail.spans), proof.position, target_end)
+    moved = moved.moved(n=tail.n, our_end=tail.last[0].next_offset)
+    return Settled(moved, tail.n - entry.n, tail.foreign, closed)
+
+
+def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -> tuple[Entry, tuple[Run, ...]]:
+    """The entry after what was found, with the runs that this broke; others' records end the open run."""
+    before = OpenRun(entry.run_source, entry.run_target, entry.source_offset, entry.target_offset)
+    closed, now = follow(before, copied, position)
+    if now.target_end != target_end:
+        if now.source_end > now.source:
+            closed.append(Run(now.source, now.target, now.source_end - now.source))
+        now = OpenRun(now.source_end, target_end, now.source_end, target_end)
     moved = entry.moved(
-        n=tail.n,
-        source_offset=position,
-        target_offset=target_end,
-        our_end=tail.last[0].next_offset,
-        run_source=position,
-        run_target=target_end,
+        source_offset=now.source_end, target_offset=now.target_end, run_source=now.source, run_target=now.target
     )
-    return Settled(moved, tail.n - entry.n, tail.foreign)
+    return moved, tuple(closed)
 
 
 async def _read_tail(
@@ -85,6 +104,7 @@ async def _read_tail(
 ) -> _Tail:
     start = entry.our_end - 1 if entry.n else entry.our_end
     n, foreign, last, last_base_n = entry.n, 0, None, entry.n
+    spans: list[tuple[int, int]] = []
     async for header, view in target.batches(start, target_end):
         if header.base_offset < entry.our_end:
             # If compaction or retention took our last batch, the sequence of the next one speaks for itself.
@@ -104,8 +124,9 @@ async def _read_tail(
             raise _unproven(assignment, entry, n - entry.n, f"sequence {header.base_sequence} follows {n}")
         last_base_n = n
         n += header.last_offset_delta + 1
+        spans.append((header.base_offset, header.last_offset_delta + 1))
         last = (header, bytes(view))
-    return _Tail(n, foreign, last, last_base_n)
+    return _Tail(n, foreign, last, last_base_n, spans)
 
 
 def _check_anchor(assignment: Assignment, entry: Entry, header: BatchHeader, producer_id: int) -> None:
@@ -126,8 +147,8 @@ def _check_anchor(assignment: Assignment, entry: Entry, header: BatchHeader, pro
         )
 
 
-async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: SourceReader) -> int:
-    """Make the last target batch again from the source; the position after it."""
+async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: SourceReader) -> _Proof:
+    """Make the last target batch again from the source; the position after it, and where all of the tail stood."""
     assert tail.last is not None
     header, data = tail.last
     view = memoryview(data)
@@ -135,11 +156,14 @@ async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: Sour
     expected = list(iter_records(header, view))
     wanted = tail.n - tail.last_base_n
     found: list[Record] = []
+    spans: list[tuple[int, int]] = []
     n = entry.n
     position = entry.source_offset
     try:
         async for source_header, source_view in source.batches(entry.source_offset):
-            if n + source_header.record_count > tail.last_base_n or source_header.base_offset < entry.source_offset:
+            has_gaps = source_header.record_count != source_header.last_offset_delta + 1
+            is_cut = source_header.base_offset < entry.source_offset
+            if has_gaps or is_cut or n + source_header.record_count > tail.last_base_n:
                 check_crc(source_view, where=assignment.name)
                 for record in iter_records(source_header, source_view):
                     if record.offset < entry.source_offset or n == tail.n:
@@ -147,9 +171,11 @@ async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: Sour
                     if n >= tail.last_base_n:
                         found.append(record)
                     n += 1
+                    spans.append((record.offset, 1))
                     position = record.offset + 1
             else:
                 n += source_header.record_count
+                spans.append((source_header.base_offset, source_header.record_count))
                 position = source_header.next_offset
             if n >= tail.n:
                 break
@@ -158,7 +184,7 @@ async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: Sour
     same_time = not (assignment.target_stamps_time or header.is_log_append_time)
     if len(found) != wanted or not _equal(found, expected, header, same_time=same_time):
         raise _unproven(assignment, entry, tail.n - entry.n, "the target's last batch is not what the source has")
-    return position
+    return _Proof(position, spans)
 
 
 def _equal(found: list[Record], expected: list[Record], header: BatchHeader, *, same_time: bool) -> bool:

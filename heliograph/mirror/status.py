@@ -11,6 +11,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror import store
 from heliograph.mirror.access import Role, security_of
+from heliograph.mirror.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
     )
 
 
-async def _read(cluster: Cluster, flow: Flow) -> store.Ledger | None:
+async def _read(cluster: Cluster, flow: Flow) -> Ledger | None:
     """From the ledger's topic, or from beside the positions where that is not allowed; the newer of two."""
     found = []
     for topic in (flow.ledger_topic, flow.offset_storage_topic):

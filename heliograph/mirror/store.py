@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -15,25 +14,14 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import KeyValue, append, append_all, read_records
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
+from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import Entry, FlowTerms
+from heliograph.mirror.runs import Page
+from heliograph.mirror.seen import Seen
 
 COMPACTED = {"cleanup.policy": "compact"}
 # Positions and ledger are rewritten every second: small segments keep a reader's way to the end short.
 BUSY = {**COMPACTED, "segment.bytes": str(16 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.2"}
-
-PartitionName = tuple[str, int]
-"""(source topic, partition)"""
-
-
-@dataclass(slots=True, kw_only=True)
-class Ledger:
-    """The ledger of one flow as read from the target."""
-
-    claim: formats.Claim | None = None
-    condition: formats.Condition | None = None
-    entries: dict[PartitionName, Entry] = field(default_factory=dict)
-    end: int = 0
-    unreadable: int = 0
 
 
 async def ensure_topics(cluster: Cluster, topics: Sequence[NewTopic], *, vital: Collection[str]) -> None:
@@ -78,17 +66,9 @@ async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
     where = TopicPartition(topic, 0)
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
     end = (await end_offsets(cluster, [where]))[where]
-    ledger = Ledger(end=end)
+    ledger = Ledger(group_id=group_id, end=end)
     async for record in read_records(cluster, topic, 0, start, end):
-        parsed = formats.parse_ledger(group_id, record.key, record.value)
-        if isinstance(parsed, formats.EntryRecord):
-            ledger.entries[parsed.topic, parsed.partition] = parsed.entry
-        elif isinstance(parsed, formats.Claim):
-            ledger.claim = ledger.claim or parsed
-        elif isinstance(parsed, formats.Condition):
-            ledger.condition = parsed
-        elif parsed is None and record.value is not None and not formats.is_foreign(group_id, record.key):
-            ledger.unreadable += 1
+        ledger.take(record.key, record.value)
     return ledger
 
 
@@ -138,15 +118,41 @@ async def read_positions(
     return positions
 
 
-async def write_entries(cluster: Cluster, topic: str, group_id: str, entries: Mapping[PartitionName, Entry]) -> None:
-    """Write entries to the ledger; done when they are durable."""
+Pages = Mapping[PartitionName, Mapping[int, Page | None]]
+"""Pages to write, by their start; None deletes one."""
+
+
+async def write_entries(
+    cluster: Cluster, topic: str, group_id: str, entries: Mapping[PartitionName, Entry], pages: Pages
+) -> None:
+    """Write entries to the ledger, and pages of runs before them; done when they are durable."""
     now_ms = int(time.time() * 1000)
-    records = [
+    records = _page_records(group_id, pages)
+    records += (
         (formats.encode_entry_key(group_id, *where), formats.encode_entry(entry.moved(time_ms=now_ms)))
         for where, entry in entries.items()
-    ]
+    )
     if records:
         await append(cluster, topic, 0, records, now_ms=now_ms)
+
+
+async def write_pages(cluster: Cluster, topic: str, group_id: str, pages: Pages) -> None:
+    records = _page_records(group_id, pages)
+    if records:
+        await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
+
+
+def _page_records(group_id: str, pages: Pages) -> list[KeyValue]:
+    return [
+        formats.encode_page(group_id, *where, start, page)
+        for where, found in pages.items()
+        for start, page in found.items()
+    ]
+
+
+async def write_seen(cluster: Cluster, topic: str, group_id: str, seen: Sequence[Seen], *, now_ms: int) -> None:
+    """What was seen of the source, for those who ask when it is gone."""
+    await append(cluster, topic, 0, [formats.encode_seen(group_id, item) for item in seen], now_ms=now_ms)
 
 
 class StoreKeys(NamedTuple):

@@ -15,6 +15,7 @@ from heliograph import errors
 from heliograph.errors import HeliographError
 from heliograph.mirror import formats
 from heliograph.mirror.copy import TRANSITIONS
+from tests.unit import test_formats
 from tests.unit.test_formats import ENTRY
 
 ROOT = Path(__file__).parents[2]
@@ -93,12 +94,25 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
                 "A-mm2", formats.Trouble(topic="foo", partition=7, code="DATA_LOST", text="x", final=True)
             ),
         ),
+        ("contact", *formats.encode_seen("A-mm2", test_formats.CONTACT)),
+        ("ends", *formats.encode_seen("A-mm2", test_formats.LOG_ENDS)),
+        ("group", *formats.encode_seen("A-mm2", test_formats.GROUP)),
     ],
 )
 def test_ledger_vectors_are_what_the_code_writes(kind: str, key: bytes, value: bytes) -> None:
     section = text_of("formats.md").partition(f"### {kind}\n")[2].partition("\n##")[0]
     assert re.findall(r"^Key: `(.*)`$", section, re.MULTILINE) == [key.decode()]
     assert re.findall(r"^Value: `(.*)`$", section, re.MULTILINE) == [value.decode()]
+
+
+def test_the_vector_of_a_page_is_what_the_code_writes() -> None:
+    key, value = formats.encode_page("A-mm2", "foo", 7, test_formats.PAGE.start, test_formats.PAGE)
+    assert value is not None
+    section = text_of("formats.md").partition("### runs\n")[2].partition("\n##")[0]
+    assert re.findall(r"^Key: `(.*)`$", section, re.MULTILINE) == [key.decode()]
+    assert re.findall(r"^Value: `(.*)`$", section, re.MULTILINE) == [value.hex()]
+    bytes_told = "".join(re.findall(r"^\| `([0-9a-f ]+)` \|", section, re.MULTILINE)).replace(" ", "")
+    assert bytes_told == value.hex()
 
 
 def test_position_vectors_are_what_the_code_writes() -> None:

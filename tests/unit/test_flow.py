@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.formats import Trouble
 from heliograph.mirror.outcomes import Outcome
@@ -35,16 +36,16 @@ def given_out(flow: FlowDriver) -> list[int]:
 
 def test_a_partition_that_goes_on_gets_a_new_start() -> None:
     flow = driver()
-    starts: dict[tuple[str, int], int] = {}
+    starts: dict[tuple[str, int], Start] = {}
     flow._answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST), starts)
-    assert starts == {("t", 0): 6}
+    assert starts == {("t", 0): Start(6, Past.OURS)}
     assert not flow.stopped
     assert flow.outcomes == {"DATA_LOST": 1}
 
 
 def test_a_stopped_partition_is_given_to_no_lane() -> None:
     flow = driver("on.data.loss = stop-partition\n")
-    starts: dict[tuple[str, int], int] = {}
+    starts: dict[tuple[str, int], Start] = {}
     flow._answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST), starts)
     assert not starts
     assert given_out(flow) == [1]

@@ -8,8 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.model import Entry
+from heliograph.mirror.runs import Page, Run
+from heliograph.mirror.seen import Contact, GroupCommit, GroupMember, LogEnd, LogEnds, SeenGroup
+
+CONTACT = Contact(time_ms=1_700_000_000_000)
+LOG_ENDS = LogEnds(topic="foo", time_ms=1_700_000_000_000, ends=(LogEnd(99, 1_699_999_999_000), LogEnd(-1, 0)))
+GROUP = SeenGroup(
+    group="billing",
+    state="Stable",
+    kind="classic",
+    time_ms=1_700_000_000_000,
+    members=(GroupMember("app", "/10.0.0.7", 1),),
+    commits={TopicPartition("foo", 7): GroupCommit(42, "m")},
+)
+PAGE = Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0)
 
 ENTRY = Entry(
     source_topic_id="00000000000000000000000000000001",
@@ -113,10 +128,17 @@ def test_entry_bytes_do_not_change() -> None:
             formats.encode_condition("g", formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000)),
             formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000),
         ),
+        (formats.encode_seen("g", CONTACT), CONTACT),
+        (formats.encode_seen("g", LOG_ENDS), LOG_ENDS),
+        (formats.encode_seen("g", GROUP), GROUP),
+        (
+            formats.encode_page("g", "foo", 7, 100, PAGE),
+            formats.PageRecord(topic="foo", partition=7, start=100, page=PAGE),
+        ),
     ],
 )
 def test_ledger_records_come_back_for_their_group_only(
-    encoded: tuple[bytes, bytes], record: formats.LedgerRecord
+    encoded: tuple[bytes, bytes | None], record: formats.LedgerRecord
 ) -> None:
     assert formats.parse_ledger("g", *encoded) == record
     assert formats.parse_ledger("other", *encoded) is None
@@ -125,6 +147,16 @@ def test_ledger_records_come_back_for_their_group_only(
     # Where the ledger is not allowed its records stand among the positions.
     assert formats.parse_position(*encoded) is None
     assert formats.is_foreign("g", formats.encode_position_key("A", "t", 0))
+
+
+def test_a_deleted_page_is_told_and_a_broken_one_is_passed_over() -> None:
+    key, value = formats.encode_page("g", "foo", 7, 100, PAGE)
+    assert value is not None
+    gone = formats.PageRecord(topic="foo", partition=7, start=100, page=None)
+    assert formats.parse_ledger("g", key, None) == gone
+    assert formats.parse_ledger("g", key, value[:-1]) is None
+    assert formats.parse_ledger("g", key, b'{"v":1}') is None
+    assert formats.parse_ledger("g", key.replace(b"100", b"-1"), value) is None
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))

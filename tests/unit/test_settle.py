@@ -12,6 +12,7 @@ from heliograph.errors import PositionUnproven, SecondWriter, TargetTruncated
 from heliograph.kafka.batch import encode_batch
 from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.model import Entry
+from heliograph.mirror.runs import Run
 from heliograph.mirror.settle import Settled, settle
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, new_records, plain_batch
 
@@ -73,6 +74,23 @@ def test_a_copy_with_crashes_in_between_has_every_record_once(shapes: list[Shape
         entry = entries[data.draw(st.integers(0, len(entries) - 1))]
     assert [record.value for record in target.records()] == [str(value).encode() for value in range(number)]
     assert [record.timestamp for record in target.records()] == [1_000 + value for value in range(number)]
+
+
+@given(shapes=shapes_of_source, data=st.data())
+def test_settling_finds_the_runs_that_the_lost_lane_had(shapes: list[Shape], data: st.DataObject) -> None:
+    source, target = make_source(shapes), MemoryLog()
+    entries = copy_all(source, target)
+    if data.draw(st.booleans()):
+        target.append(encode_batch(new_records(900, 2)))
+    known = data.draw(st.integers(0, len(entries) - 1))
+    settled = settle_now(entries[known], source, target)
+    last = settled.entry
+    before = entries[known]
+    open_run = Run(last.run_source, last.run_target, last.source_offset - last.run_source)
+    found = {run.source + i: run.target + i for run in (*settled.closed, open_run) for i in range(run.length)}
+    numbers = {record.value: record.offset for record in target.records()}
+    wanted = {record.offset: numbers[record.value] for record in source.records() if record.offset >= before.run_source}
+    assert found == wanted
 
 
 def test_foreign_records_are_counted_and_the_copy_goes_on_behind_them() -> None:

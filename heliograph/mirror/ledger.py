@@ -1,0 +1,212 @@
+"""The ledger of a flow in memory: all that is known of it, and what that makes of a committed offset. Pure.
+
+Translation of a group's committed offset on the source:
+
+    in a run                        where the run says
+    in a gap that had no records    the start of the next run
+    at the end of what is mirrored  where the next copy will stand
+    beyond that                     the same, and by how much the group is ahead
+    where nothing is known          after the last record known before it: records may be read again, none is skipped
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from heliograph.mirror import formats
+from heliograph.mirror.model import Entry
+from heliograph.mirror.runs import OpenPage, Page
+from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
+
+PartitionName = tuple[str, int]
+"""(source topic, partition)"""
+
+
+class Grade(StrEnum):
+    """How good a translation is."""
+
+    EXACT = "exact"
+    AHEAD = "ahead"
+    """The group has read more than is mirrored: it goes on at the end."""
+    DEGRADED = "degraded"
+    """The ledger does not know this stretch: some records are read again."""
+
+
+class Translation(NamedTuple):
+    offset: int
+    """On the target; not below its log start nor beyond its end only after `within`."""
+    grade: Grade = Grade.EXACT
+    ahead: int = 0
+    """Source offsets between what is mirrored and the group."""
+
+    def within(self, log_start: int, log_end: int) -> Translation:
+        """As far as the target's log goes now."""
+        return self._replace(offset=max(log_start, min(self.offset, log_end)))
+
+
+class PartitionLedger:
+    """What is known of one partition."""
+
+    __slots__ = ("_by_start", "_pages", "entry")
+
+    def __init__(self) -> None:
+        self.entry: Entry | None = None
+        self._pages: dict[int, Page] = {}
+        self._by_start: list[Page] | None = None
+
+    def take_page(self, start: int, page: Page | None) -> None:
+        """None: it was deleted."""
+        self._by_start = None
+        if page is None:
+            self._pages.pop(start, None)
+        else:
+            self._pages[start] = page
+
+    @property
+    def pages(self) -> Iterable[Page]:
+        return self._pages.values()
+
+    def open_page(self) -> OpenPage:
+        """The page that goes on being filled; a new one if none ends where the entry's open run begins."""
+        assert self.entry is not None
+        entry = self.entry
+        for page in self._pages.values():
+            if page.count == entry.count and page.end == entry.run_source and not page.is_rebuilt:
+                return OpenPage(page.start, page.runs())
+        return OpenPage(entry.run_source)
+
+    def pruned(self, log_start: int) -> dict[int, Page | None]:
+        """What to write so that pages wholly below the source's log start are gone; never the one being filled.
+
+        Of what they said remains that there is nothing: a group that stands there goes on at the first run left.
+        """
+        entry = self.entry
+        if entry is None:
+            return {}
+        limit = min(log_start, entry.run_source - 1)
+        gone = [page for page in self._sorted() if page.end <= limit]
+        if not any(page.number for page in gone):
+            return {}
+        nothing = Page.of(0, gone[-1].end, gone[-1].count, (), target=gone[-1].target)
+        return {page.start: None for page in gone} | {0: nothing}
+
+    # -- translation -----------------------------------------------------------------------
+
+    def translate(self, offset: int) -> Translation | None:
+        """Where a group that committed `offset` on the source goes on; None if nothing was ever copied."""
+        entry = self.entry
+        if entry is None:
+            return None
+        if offset >= entry.source_offset:
+            ahead = offset - entry.source_offset
+            if ahead and not self._has_copied(entry):
+                return None
+            return Translation(entry.target_offset, Grade.AHEAD if ahead else Grade.EXACT, ahead)
+        if offset >= entry.run_source:
+            return Translation(entry.run_target + offset - entry.run_source)
+        found = self._by_pages(entry, offset)
+        return found._replace(offset=min(found.offset, entry.target_offset))
+
+    def _has_copied(self, entry: Entry) -> bool:
+        return entry.n > 0 or any(page.number for page in self._pages.values())
+
+    def _by_pages(self, entry: Entry, offset: int) -> Translation:
+        pages = self._sorted()
+        at = bisect_right(pages, offset, key=lambda page: page.start) - 1
+        if at < 0:
+            return Translation(0, Grade.DEGRADED)
+        page = pages[at]
+        if offset < page.end:
+            grade = Grade.DEGRADED if page.is_rebuilt else Grade.EXACT
+            for run in page.runs():
+                if offset < run.source_end:
+                    return Translation(run.target + max(0, offset - run.source), grade)
+            following = _start_after(entry, pages, at)
+            if following is not None:
+                return Translation(following, grade)
+        return Translation(_end_before(pages, at), Grade.DEGRADED)
+
+    def _sorted(self) -> list[Page]:
+        if self._by_start is None:
+            self._by_start = sorted(self._pages.values(), key=lambda page: page.start)
+        return self._by_start
+
+
+def _start_after(entry: Entry, pages: Sequence[Page], at: int) -> int | None:
+    """The target offset of the first record after a page; None if what follows it is not known."""
+    end = pages[at].end
+    for page in itertools.islice(pages, at + 1, None):
+        if page.start != end:
+            return None
+        if page.number:
+            return page.target
+        end = page.end
+    return entry.run_target if end == entry.run_source else None
+
+
+def _end_before(pages: Sequence[Page], at: int) -> int:
+    """The target offset after the last record that is known up to a page, that one included."""
+    for index in range(at, -1, -1):
+        if pages[index].number:
+            return pages[index].runs()[-1].target_end
+    return 0
+
+
+# -- a whole flow --------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """Of one flow, as read from the target so far."""
+
+    group_id: str
+    claim: formats.Claim | None = None
+    condition: formats.Condition | None = None
+    partitions: dict[PartitionName, PartitionLedger] = field(default_factory=dict)
+    contact_ms: int = 0
+    """When the source last answered; 0 if it never did."""
+    log_ends: dict[PartitionName, LogEnd] = field(default_factory=dict)
+    groups: dict[str, SeenGroup] = field(default_factory=dict)
+    end: int = 0
+    unreadable: int = 0
+
+    @property
+    def entries(self) -> dict[PartitionName, Entry]:
+        return {where: known.entry for where, known in self.partitions.items() if known.entry is not None}
+
+    def partition(self, where: PartitionName) -> PartitionLedger:
+        found = self.partitions.get(where)
+        if found is None:
+            found = self.partitions[where] = PartitionLedger()
+        return found
+
+    def take(self, key: bytes | None, value: bytes | None) -> formats.LedgerRecord | None:
+        """Take over one record of the ledger's topic; what it says. Others' records are passed over."""
+        record = formats.parse_ledger(self.group_id, key, value)
+        match record:
+            case formats.EntryRecord():
+                self.partition((record.topic, record.partition)).entry = record.entry
+            case formats.PageRecord():
+                self.partition((record.topic, record.partition)).take_page(record.start, record.page)
+            case formats.Claim():
+                self.claim = self.claim or record
+            case formats.Condition():
+                self.condition = record
+            case Contact():
+                self.contact_ms = record.time_ms
+            case LogEnds():
+                self.log_ends |= {(record.topic, index): end for index, end in enumerate(record.ends)}
+            case SeenGroup():
+                self.groups[record.group] = record
+            case None if value is not None and not formats.is_foreign(self.group_id, key):
+                self.unreadable += 1
+        return record
+
+    def translate(self, where: PartitionName, offset: int) -> Translation | None:
+        known = self.partitions.get(where)
+        return known.translate(offset) if known is not None else None

@@ -1,0 +1,117 @@
+"""What was last seen of the source, kept in the ledger: its log ends, its groups, when it last answered. Pure.
+
+With these on the target, what a loss of the source would cost is known when the source is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from heliograph.kafka.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """The source answered at this time."""
+
+    time_ms: int
+
+    def fields(self) -> dict[str, Any]:
+        return {"ms": self.time_ms}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Contact:
+        return cls(time_ms=int(fields["ms"]))
+
+
+class LogEnd(NamedTuple):
+    """The end of one source partition's log."""
+
+    offset: int
+    """-1: its leader did not answer."""
+    since_ms: int
+    """Since when records stand there that are not copied; 0 if all are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """The log ends of a topic of the source, by partition."""
+
+    topic: str
+    time_ms: int
+    ends: tuple[LogEnd, ...]
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "ms": self.time_ms,
+            "ends": [end.offset for end in self.ends],
+            "since": [end.since_ms for end in self.ends],
+        }
+
+    @classmethod
+    def parse(cls, topic: str, fields: Mapping[str, Any]) -> LogEnds:
+        ends = zip(fields["ends"], fields["since"], strict=True)
+        return cls(
+            topic=topic, time_ms=int(fields["ms"]), ends=tuple(LogEnd(int(end), int(since)) for end, since in ends)
+        )
+
+
+class GroupCommit(NamedTuple):
+    offset: int
+    metadata: str
+
+
+class GroupMember(NamedTuple):
+    client_id: str
+    host: str
+    partitions: int
+    """How many partitions it has."""
+
+
+DELETED = "Deleted"
+"""The state of a group that was there and is not any more; Kafka has no word for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGroup:
+    """A consumer group of the source."""
+
+    group: str
+    state: str
+    kind: str
+    time_ms: int
+    members: tuple[GroupMember, ...] = ()
+    commits: dict[TopicPartition, GroupCommit] = field(default_factory=dict)
+    """By the source's topic names."""
+
+    def fields(self) -> dict[str, Any]:
+        commits: dict[str, list[list[Any]]] = {}
+        for (topic, partition), commit in self.commits.items():
+            commits.setdefault(topic, []).append([partition, commit.offset, commit.metadata])
+        return {
+            "ms": self.time_ms,
+            "state": self.state,
+            "kind": self.kind,
+            "members": [list(member) for member in self.members],
+            "commits": commits,
+        }
+
+    @classmethod
+    def parse(cls, group: str, fields: Mapping[str, Any]) -> SeenGroup:
+        return cls(
+            group=group,
+            state=str(fields["state"]),
+            kind=str(fields["kind"]),
+            time_ms=int(fields["ms"]),
+            members=tuple(GroupMember(str(name), str(host), int(number)) for name, host, number in fields["members"]),
+            commits={
+                TopicPartition(str(topic), int(partition)): GroupCommit(int(offset), str(metadata))
+                for topic, found in fields["commits"].items()
+                for partition, offset, metadata in found
+            },
+        )
+
+
+Seen = Contact | LogEnds | SeenGroup
