@@ -243,7 +243,7 @@ def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> Non
 @app.command(epilog="Example: heliograph status mm2.properties -o json")
 def status(config: Configuration, secrets: Secrets = None, output: Output = OutputFormat.TABLE) -> None:
     """Show how the flows stand, by what is written on their targets. Exit code 1 if one is not ready."""
-    from heliograph.mirror.status import read_status  # noqa: PLC0415  # takes 0.3 s
+    from heliograph.views.status import read_status  # noqa: PLC0415  # takes 0.3 s
 
     found = asyncio.run(read_status(load_settings(config, secrets=secrets)))
     ready = sum(flow.is_ready for flow in found)

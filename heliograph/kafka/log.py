@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
+from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce, k01_fetch
@@ -26,6 +27,7 @@ KeyValue = tuple[bytes, bytes | None]
 READ_BYTES = 4 * 1024 * 1024
 APPEND_BYTES = 512 * 1024
 RETRY_FOR_S = 15.0
+TAIL_OFFSETS = 20
 
 
 def fetch_version(connection: Connection, *, with_id: bool) -> int:
@@ -156,6 +158,23 @@ async def read_records(cluster: Cluster, topic: str, partition: int, start: int,
         for record in iter_records(header, view):
             if start <= record.offset < end:
                 yield record
+
+
+async def read_whole(cluster: Cluster, topic: str, partition: int = 0) -> AsyncIterator[Record]:
+    """All committed data records that are there now."""
+    where = TopicPartition(topic, partition)
+    start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
+    end = (await end_offsets(cluster, [where]))[where]
+    async for record in read_records(cluster, topic, partition, start, end):
+        yield record
+
+
+async def read_tail(cluster: Cluster, topic: str, partition: int, *, offsets: int = TAIL_OFFSETS) -> list[Record]:
+    """The records of the last so many offsets."""
+    where = TopicPartition(topic, partition)
+    start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
+    end = (await end_offsets(cluster, [where]))[where]
+    return [record async for record in read_records(cluster, topic, partition, max(start, end - offsets), end)]
 
 
 async def _produce(

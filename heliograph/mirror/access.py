@@ -13,7 +13,9 @@ from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.keycheck import is_secret_name
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
+from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.security import Security
+from heliograph.kafka.types import BrokerAddress
 
 SPARK_ENCRYPTION = ("spark.authenticate", "spark.network.crypto.enabled")
 
@@ -44,6 +46,13 @@ def security_of(settings: Settings, flow: Flow, role: Role) -> Security:
     written = {**{key: text for key, text in cluster.references.items() if key not in own}, **flow.references[role]}
     values = {key: value for key, value in {**cluster.properties, **own}.items() if key not in written}
     return Security(protocol, values, written, settings.secrets)
+
+
+def cluster_of(settings: Settings, flow: Flow, role: Role, *, client_id: str) -> Cluster:
+    """A client in one of the flow's roles."""
+    alias = role.alias(flow)
+    bootstrap = [BrokerAddress.parse(text) for text in settings.clusters[alias].bootstrap_servers]
+    return Cluster(alias, bootstrap, client_id=client_id, security=security_of(settings, flow, role))
 
 
 def check_security(settings: Settings, spark: Mapping[str, str], *, is_local: bool) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -66,8 +66,11 @@ class Driver:
         epochs: Epochs,
         *,
         report: Callable[[str], None],
+        beside: Callable[[FlowDriver], Iterable[Coroutine[Any, Any, None]]] = lambda _: (),
     ) -> None:
+        """`beside` gives what is to run beside the copying of a flow, once it is ready."""
         self._settings = settings
+        self._beside = beside
         self._epochs = epochs
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
@@ -156,6 +159,8 @@ class Driver:
             self._spawn(self._listen(flow))
             self._spawn(self._progress_loop(flow))
             self._spawn(self._rights_loop(flow))
+            for loop in self._beside(flow):
+                self._spawn(loop)
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
@@ -313,6 +318,7 @@ class Driver:
                 flow.ledger.end = following
                 record = flow.ledger.take(key, value)
                 if isinstance(record, formats.EntryRecord):
+                    flow.ledger_moved.set()
                     self._progress[flow.name].note(record.topic, record.partition, record.entry)
                 elif isinstance(record, formats.Trouble):
                     flow.note_trouble(record)

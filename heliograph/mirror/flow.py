@@ -91,6 +91,8 @@ class FlowDriver:
         self._pages: dict[PartitionName, OpenPage] = {}
         """The pages being filled, as the lanes gave them back."""
         self._reset = EARLIEST if flow.auto_offset_reset == "earliest" else LATEST
+        self.ledger_moved = asyncio.Event()
+        """Set when the lanes wrote down what they copied."""
         self.changed = asyncio.Event()
         """Set when the flow has other settings than at the last look."""
 
@@ -152,6 +154,10 @@ class FlowDriver:
         if self.ledger_topic:
             await self._lacks.write_down(self.ledger_topic)
         return came_back
+
+    @property
+    def is_read_committed(self) -> bool:
+        return self.flow.isolation_level == "read_committed"
 
     @property
     def wants_reopening(self) -> bool:
@@ -355,7 +361,7 @@ class FlowDriver:
             offset_topic=flow.offset_storage_topic,
             offset_partitions=len(self.target.catalogue.topics[flow.offset_storage_topic].partitions),
             flush_ms=flow.offset_flush_interval_ms,
-            read_committed=flow.isolation_level == "read_committed",
+            read_committed=self.is_read_committed,
             client_rack=consumer.get("client.rack", ""),
             fetch_max_wait_ms=int(consumer.get("fetch.max.wait.ms", 500)),
             fetch_min_bytes=int(consumer.get("fetch.min.bytes", 1)),

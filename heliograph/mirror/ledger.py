@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.mirror import formats
 from heliograph.mirror.model import Entry
-from heliograph.mirror.runs import OpenPage, Page
+from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
 
 PartitionName = tuple[str, int]
@@ -95,6 +95,18 @@ class PartitionLedger:
         nothing = Page.of(0, gone[-1].end, gone[-1].count, (), target=gone[-1].target)
         return {page.start: None for page in gone} | {0: nothing}
 
+    def runs_since(self, offset: int) -> Iterator[Run]:
+        """What was copied of the source from an offset on, in order."""
+        pages = self._sorted()
+        for page in itertools.islice(pages, max(0, bisect_right(pages, offset, key=_start_of) - 1), None):
+            if page.end > offset:
+                yield from (part for run in page.runs() if (part := _from(run, offset)).length > 0)
+        if self.entry is not None:
+            entry = self.entry
+            part = _from(Run(entry.run_source, entry.run_target, entry.source_offset - entry.run_source), offset)
+            if part.length > 0:
+                yield part
+
     # -- translation -----------------------------------------------------------------------
 
     def translate(self, offset: int) -> Translation | None:
@@ -117,7 +129,7 @@ class PartitionLedger:
 
     def _by_pages(self, entry: Entry, offset: int) -> Translation:
         pages = self._sorted()
-        at = bisect_right(pages, offset, key=lambda page: page.start) - 1
+        at = bisect_right(pages, offset, key=_start_of) - 1
         if at < 0:
             return Translation(0, Grade.DEGRADED)
         page = pages[at]
@@ -133,8 +145,18 @@ class PartitionLedger:
 
     def _sorted(self) -> list[Page]:
         if self._by_start is None:
-            self._by_start = sorted(self._pages.values(), key=lambda page: page.start)
+            self._by_start = sorted(self._pages.values(), key=_start_of)
         return self._by_start
+
+
+def _start_of(page: Page) -> int:
+    return page.start
+
+
+def _from(run: Run, offset: int) -> Run:
+    """The part of a run from a source offset on; its length is not positive if there is none."""
+    skipped = max(0, offset - run.source)
+    return Run(run.source + skipped, run.target + skipped, run.length - skipped)
 
 
 def _start_after(entry: Entry, pages: Sequence[Page], at: int) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
+from heliograph.config.settings import Flow
 from heliograph.errors import ClusterChanged, NotAuthorized
 from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
 from heliograph.kafka.cluster import Cluster
@@ -70,6 +71,21 @@ async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
     async for record in read_records(cluster, topic, 0, start, end):
         ledger.take(record.key, record.value)
     return ledger
+
+
+async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
+    """From the ledger's topic, or from beside the positions where that is not allowed; the newer of two."""
+    found = []
+    for topic in (flow.ledger_topic, flow.offset_storage_topic):
+        if topic not in cluster.catalogue.topics:
+            continue
+        try:
+            ledger = await read_ledger(cluster, topic, flow.group_id)
+        except NotAuthorized:
+            continue
+        if ledger.claim is not None:
+            found.append(ledger)
+    return max(found, key=lambda ledger: ledger.condition.time_ms if ledger.condition else 0, default=None)
 
 
 async def claim_producer_id(

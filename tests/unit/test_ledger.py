@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -211,6 +211,13 @@ def test_every_offset_is_translated_as_a_model_of_every_record_does(
                 assert not any(target is not None for target in life.fate.values()) or life.entry.n == 0
             else:
                 assert found == wanted, (offset, happens.__name__, list(known.pages))
+        for offset in range(0, life.entry.source_offset + 3, 4):
+            copied = {source: target for source, target in life.fate.items() if target is not None and source >= offset}
+            assert dict(each_record(known.runs_since(offset))) == copied
+
+
+def each_record(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
+    return ((run.source + i, run.target + i) for run in runs for i in range(run.length))
 
 
 def ledger_of(entry: Entry, *pages: Page) -> PartitionLedger:

@@ -1,0 +1,296 @@
+"""Carry consumer groups over: their commits on the source become checkpoints, and if wished offsets, on the target.
+
+A pass reads what the groups committed, waits until the lanes have written down what they copied by
+then, and translates through the ledger. `plan_checkpoints` decides which translations are news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from heliograph.config.parts import State
+from heliograph.config.settings import Checkpoints
+from heliograph.control.group_sync import GroupSync
+from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.kafka.admin import NewTopic
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.groups import Commit, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.log import append, read_whole
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import store
+from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.ledger import PartitionName
+from heliograph.mirror.mm2 import Checkpoint
+from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, SeenGroup
+
+log = logging.getLogger("heliograph")
+
+CATCH_UP_S = 2.0
+"""At most so long a pass waits for the lanes to write down what a group has read already."""
+_LOOK_AGAIN_S = 0.1
+_EARLY_S = 0.05
+
+GroupPartition = tuple[str, TopicPartition]
+"""(group, partition of the target)"""
+
+
+class Standing(NamedTuple):
+    """A group's place in one partition."""
+
+    upstream: int
+    downstream: int
+    metadata: str
+    mirrored_end: int
+    """Where the copy ends on the target: no checkpoint may lead past it."""
+
+
+def plan_checkpoints(
+    standings: Mapping[GroupPartition, Standing], last: Mapping[GroupPartition, Checkpoint]
+) -> list[Checkpoint]:
+    """Checkpoints that are news: forward on the target, or back because the group went back on the source.
+
+    MirrorMaker 2's rule, and one more: a checkpoint past what is mirrored (the target lost records) is taken back.
+    """
+    news = []
+    for (group, where), standing in standings.items():
+        before = last.get((group, where))
+        if (
+            before is None
+            or standing.upstream < before.upstream
+            or standing.downstream > before.downstream
+            or before.downstream > standing.mirrored_end
+        ):
+            news.append(
+                Checkpoint(
+                    group=group,
+                    topic=where.topic,
+                    partition=where.partition,
+                    upstream=standing.upstream,
+                    downstream=standing.downstream,
+                    metadata=standing.metadata,
+                )
+            )
+    return news
+
+
+class Carrier:
+    """Of one flow: its groups, their checkpoints."""
+
+    def __init__(self, flow: FlowDriver, syncs: OffsetSyncs) -> None:
+        self._flow = flow
+        self._syncs = syncs
+        self._sync = GroupSync(flow)
+        self._groups: dict[str, SeenGroup] | None = None
+        self._last: dict[GroupPartition, Checkpoint] | None = None
+        self._checkpoints_due = self._sync_due = 0.0
+        self._failed: frozenset[str] = frozenset()
+        self.skipped = 0
+        """Records of the checkpoints topic that are no checkpoints."""
+
+    @property
+    def settings(self) -> Checkpoints | None:
+        """None while no group is to be carried over."""
+        found = self._flow.flow.checkpoints
+        return found if found is not None and found.state is State.RUNNING else None
+
+    def interval_s(self) -> float | None:
+        settings = self.settings
+        if settings is None:
+            return None
+        wanted = [
+            settings.interval_s,
+            *([settings.sync_group_offsets_interval_s] if settings.sync_group_offsets else []),
+        ]
+        return float(min(wanted))
+
+    def refresh_interval_s(self) -> float | None:
+        settings = self.settings
+        if settings is None or (self._groups is not None and not settings.refresh_groups_enabled):
+            return None
+        return float(settings.refresh_groups_interval_s)
+
+    # -- groups ----------------------------------------------------------------------------
+
+    async def refresh_groups(self) -> None:
+        """Which groups the source has; those that are gone are reported."""
+        settings = self.settings
+        if settings is None:
+            return
+        flow = self._flow
+        listed = {
+            name: found for name, found in (await list_groups(flow.source)).items() if settings.groups.accepts(name)
+        }
+        described = await describe_groups(flow.source, {name: found.kind for name, found in listed.items()})
+        now_ms = int(time.time() * 1000)
+        known = self._groups if self._groups is not None else flow.ledger.groups
+        groups: dict[str, SeenGroup] = {}
+        for name, found in listed.items():
+            detail = described.found.get(name)
+            groups[name] = SeenGroup(
+                group=name,
+                state=detail.state if detail else found.state,
+                kind=found.kind,
+                time_ms=now_ms,
+                members=tuple(
+                    GroupMember(member.client_id, member.host, len(member.partitions)) for member in detail.members
+                )
+                if detail
+                else (),
+                commits=known[name].commits if name in known else {},
+            )
+        for name in known.keys() - groups.keys():
+            if known[name].state != DELETED and settings.groups.accepts(name):
+                log.warning(
+                    '%s: the group "%s" is gone from "%s"; its place on "%s" stays as it is',
+                    *(flow.name, name, flow.flow.source, flow.flow.target),
+                )
+                gone = SeenGroup(group=name, state=DELETED, kind=known[name].kind, time_ms=now_ms)
+                await self._write_down([gone])
+        self._groups = groups
+
+    # -- a pass ----------------------------------------------------------------------------
+
+    async def carry(self) -> None:
+        """One pass over all groups."""
+        settings = self.settings
+        if settings is None:
+            return
+        if self._groups is None:
+            await self.refresh_groups()
+        commits = await self._commits()
+        await self._until_written_down(commits)
+        standings = self._standings(commits)
+        work = [self._note(commits)]
+        now = time.monotonic() + _EARLY_S
+        if now >= self._checkpoints_due:
+            self._checkpoints_due = now + settings.interval_s
+            work.append(self._emit(settings, standings))
+        if settings.sync_group_offsets and now >= self._sync_due:
+            self._sync_due = now + settings.sync_group_offsets_interval_s
+            work.append(self._sync.write(_offsets_of(standings)))
+        for outcome in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _commits(self) -> dict[str, dict[TopicPartition, Commit]]:
+        """What the groups committed of topics that are mirrored."""
+        flow = self._flow
+        answers = await fetch_commits(flow.source, list(self._groups or ()))
+        for group, error in answers.failed.items():
+            if group not in self._failed:
+                log.warning('%s: the group "%s" is not carried over: %s', flow.name, group, error)
+        self._failed = frozenset(answers.failed)
+        mirrored = flow.ledger.partitions
+        found = {
+            group: {where: commit for where, commit in commits.items() if (where.topic, where.partition) in mirrored}
+            for group, commits in answers.found.items()
+        }
+        return {group: commits for group, commits in found.items() if commits}
+
+    async def _until_written_down(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
+        """Lanes write the ledger once a flush interval: a group right behind them seems to be ahead until then."""
+        wanted: dict[PartitionName, int] = {}
+        for found in commits.values():
+            for (topic, partition), commit in found.items():
+                wanted[topic, partition] = max(commit.offset, wanted.get((topic, partition), 0))
+        give_up = time.monotonic() + min(CATCH_UP_S, 1.5 * self._flow.flow.offset_flush_interval_ms / 1000 + 0.3)
+        while any(offset > self._position(where) for where, offset in wanted.items()) and time.monotonic() < give_up:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _position(self, where: PartitionName) -> int:
+        known = self._flow.ledger.partitions.get(where)
+        return known.entry.source_offset if known is not None and known.entry is not None else 0
+
+    def _standings(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> dict[GroupPartition, Standing]:
+        flow = self._flow
+        by_rule = self._syncs.translate if flow.flow.offset_translation == "mm2" else self._exactly
+        remote = {topic: flow.flow.remote_topic(topic) for topic, _ in flow.ledger.partitions}
+        standings: dict[GroupPartition, Standing] = {}
+        for group, found in commits.items():
+            for (topic, partition), commit in found.items():
+                entry = flow.ledger.partitions[topic, partition].entry
+                downstream = by_rule((topic, partition), commit.offset)
+                if downstream is not None and entry is not None:
+                    standings[group, TopicPartition(remote[topic], partition)] = Standing(
+                        commit.offset, min(downstream, entry.target_offset), commit.metadata, entry.target_offset
+                    )
+        return standings
+
+    def _exactly(self, where: PartitionName, offset: int) -> int | None:
+        found = self._flow.ledger.translate(where, offset)
+        return found.offset if found is not None else None
+
+    async def _note(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
+        """Write down what the groups committed, for the day when the source cannot be asked."""
+        now_ms = int(time.time() * 1000)
+        moved = []
+        for group, found in commits.items():
+            kept = {where: GroupCommit(commit.offset, commit.metadata) for where, commit in found.items()}
+            seen = (self._groups or {}).get(group)
+            known = self._flow.ledger.groups.get(group)
+            if seen is None or (
+                known is not None and (known.commits, known.state, known.members) == (kept, seen.state, seen.members)
+            ):
+                continue
+            moved.append(
+                SeenGroup(
+                    group=group, state=seen.state, kind=seen.kind, time_ms=now_ms, members=seen.members, commits=kept
+                )
+            )
+        await self._write_down(moved)
+
+    async def _write_down(self, groups: list[SeenGroup]) -> None:
+        if groups:
+            flow = self._flow
+            now_ms = int(time.time() * 1000)
+            await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, groups, now_ms=now_ms)
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    async def _emit(self, settings: Checkpoints, standings: Mapping[GroupPartition, Standing]) -> None:
+        flow = self._flow
+        topic = flow.flow.checkpoints_topic
+        if self._last is None:
+            new = NewTopic(
+                name=topic, partitions=1, replication_factor=settings.replication_factor, configs=store.COMPACTED
+            )
+            await store.ensure_topics(flow.target, [new], vital={topic})
+            checkpoints, self.skipped = await read_checkpoints(flow.target, topic)
+            if self.skipped:
+                log.warning(
+                    '%s: %d records of "%s" could not be read and were passed over', flow.name, self.skipped, topic
+                )
+            self._last = last_of(checkpoints)
+        news = plan_checkpoints(standings, self._last)
+        if news:
+            records = [checkpoint.encode() for checkpoint in news]
+            await append(flow.target, topic, 0, records, now_ms=int(time.time() * 1000))
+            self._last |= last_of(news)
+
+
+def last_of(checkpoints: Iterable[Checkpoint]) -> dict[GroupPartition, Checkpoint]:
+    """The last checkpoint of each group and partition."""
+    return {(item.group, TopicPartition(item.topic, item.partition)): item for item in checkpoints}
+
+
+async def read_checkpoints(cluster: Cluster, topic: str) -> tuple[list[Checkpoint], int]:
+    """All checkpoints of a topic in their order, and how many records are none."""
+    checkpoints, skipped = [], 0
+    async for record in read_whole(cluster, topic):
+        checkpoint = Checkpoint.parse(record.key, record.value)
+        if checkpoint is None:
+            skipped += 1
+        else:
+            checkpoints.append(checkpoint)
+    return checkpoints, skipped
+
+
+def _offsets_of(standings: Mapping[GroupPartition, Standing]) -> dict[str, dict[TopicPartition, Commit]]:
+    offsets: dict[str, dict[TopicPartition, Commit]] = {}
+    for (group, where), standing in standings.items():
+        offsets.setdefault(group, {})[where] = Commit(standing.downstream, standing.metadata)
+    return offsets

@@ -1,0 +1,105 @@
+"""Write translated offsets into the target's groups: never to a group that lives there, never backwards.
+
+Kafka has no "set unless somebody was here": so the state and the offsets of a few groups are read
+and their new offsets written in one go, within milliseconds, and a group that has a member then is
+refused by its coordinator as well. MirrorMaker 2 reads one interval before it writes (KAFKA-19794).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from heliograph.errors import GroupAlive
+from heliograph.kafka.groups import Commit, commit_offsets, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror.flow import FlowDriver
+
+log = logging.getLogger("heliograph")
+
+AT_ONCE = 50
+"""Groups that are looked at and written in one go."""
+
+Offsets = dict[str, dict[TopicPartition, Commit]]
+_IDLE = ("Empty", "Dead")
+
+
+def plan_sync(
+    wanted: Mapping[str, Mapping[TopicPartition, Commit]],
+    *,
+    states: Mapping[str, str],
+    there: Mapping[str, Mapping[TopicPartition, Commit]],
+) -> Offsets:
+    """What to write: only forward, only where nobody is; a group without a state is unknown to the target."""
+    plan: Offsets = {}
+    for group, offsets in wanted.items():
+        if states.get(group, "Dead") not in _IDLE:
+            continue
+        has = there.get(group, {})
+        forward = {
+            where: commit for where, commit in offsets.items() if where not in has or has[where].offset < commit.offset
+        }
+        if forward:
+            plan[group] = forward
+    return plan
+
+
+class GroupSync:
+    """Of one flow."""
+
+    def __init__(self, flow: FlowDriver) -> None:
+        self._flow = flow
+        self._alive: frozenset[str] = frozenset()
+        self._failed: dict[str, str] = {}
+        self.written = 0
+        """Groups whose offsets were moved, over all passes."""
+
+    async def write(self, wanted: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
+        """Bring the target's groups up to the offsets wanted."""
+        target = self._flow.target
+        listed = await list_groups(target)
+        present = [group for group in wanted if group in listed]
+        answers = await fetch_commits(target, present)
+        states = {group: found.state or "Empty" for group, found in listed.items()}
+        failed = {group: str(error) for group, error in answers.failed.items()}
+        due = plan_sync(
+            {group: offsets for group, offsets in wanted.items() if group not in failed},
+            states=states,
+            there=answers.found,
+        )
+        alive = {group for group in wanted if states.get(group, "Dead") not in _IDLE}
+        for few in _in_lots(list(due), AT_ONCE):
+            kinds = {group: listed[group].kind for group in few if group in listed}
+            described = await describe_groups(target, kinds)
+            now = await fetch_commits(target, list(kinds))
+            unsure = described.failed | now.failed
+            plan = plan_sync(
+                {group: due[group] for group in few if group not in unsure},
+                states={group: found.state for group, found in described.found.items()},
+                there=now.found,
+            )
+            written = await commit_offsets(target, plan)
+            self.written += len(written.found)
+            failed |= {group: str(error) for group, error in unsure.items()}
+            for group, error in written.failed.items():
+                if isinstance(error, GroupAlive):
+                    alive.add(group)
+                else:
+                    failed[group] = str(error)
+        self._tell(alive, failed)
+
+    def _tell(self, alive: set[str], failed: dict[str, str]) -> None:
+        """Once when it begins."""
+        flow = self._flow
+        for group in sorted(alive - self._alive):
+            log.info(
+                '%s: the group "%s" lives on "%s": its offsets there are its own', flow.name, group, flow.flow.target
+            )
+        for group, text in failed.items():
+            if self._failed.get(group) != text:
+                log.warning('%s: the offsets of the group "%s" are not written: %s', flow.name, group, text)
+        self._alive, self._failed = frozenset(alive), failed
+
+
+def _in_lots(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[at : at + size] for at in range(0, len(items), size))

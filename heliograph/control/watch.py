@@ -1,0 +1,103 @@
+"""Watch the source: its log ends and its answers are written to the target, and runs that it outlived are pruned.
+
+What would be lost with the source is then known on the target when the source is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import store
+from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.ledger import PartitionName
+from heliograph.mirror.runs import Page
+from heliograph.mirror.seen import Contact, LogEnd, LogEnds, Seen
+
+WATCH_S = 2.0
+PRUNE_S = 60.0
+
+
+def plan_log_ends(
+    found: Mapping[PartitionName, int],
+    *,
+    positions: Mapping[PartitionName, int],
+    known: Mapping[PartitionName, LogEnd],
+    last_look_ms: int,
+) -> dict[PartitionName, LogEnd]:
+    """The log ends as found now (-1: no answer, what was known stays), and since when each is not reached by the copy.
+
+    Records that were not there at the last look may have come right after it.
+    """
+    ends: dict[PartitionName, LogEnd] = {}
+    for where, end in found.items():
+        before = known.get(where, LogEnd(-1, 0))
+        if end < 0:
+            ends[where] = before
+            continue
+        position = positions.get(where, 0)
+        if position >= end:
+            since = 0
+        elif before.since_ms and position < before.offset:
+            since = before.since_ms
+        else:
+            since = last_look_ms
+        ends[where] = LogEnd(end, since)
+    return ends
+
+
+class Watch:
+    """Of one flow's source."""
+
+    def __init__(self, flow: FlowDriver) -> None:
+        self._flow = flow
+
+    async def look(self) -> None:
+        """Ask for the log ends; write down which moved, and that the source answered."""
+        flow = self._flow
+        wanted = list(flow.entries)
+        answers = await list_offsets(
+            flow.source, [TopicPartition(*where) for where in wanted], LATEST, read_committed=flow.is_read_committed
+        )
+        now_ms = int(time.time() * 1000)
+        found = {(at.topic, at.partition): -1 if answer.error_code else answer.offset for at, answer in answers.items()}
+        if found and all(end < 0 for end in found.values()):
+            await flow.source.refresh()  # raises if nobody answers
+            return
+        ends = plan_log_ends(
+            found,
+            positions={where: entry.source_offset for where, entry in flow.ledger.entries.items()},
+            known=flow.ledger.log_ends,
+            last_look_ms=flow.ledger.contact_ms or now_ms,
+        )
+        moved = {where[0] for where, end in ends.items() if flow.ledger.log_ends.get(where) != end}
+        seen: list[Seen] = [Contact(time_ms=now_ms)]
+        seen += (_log_ends(topic, ends, now_ms) for topic in sorted(moved))
+        await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
+
+    async def prune(self) -> None:
+        """Delete the runs of records that the source does not have any more."""
+        flow = self._flow
+        wanted = [
+            where for where, known in flow.ledger.partitions.items() if any(known.pages) and where in flow.entries
+        ]
+        if not wanted:
+            return
+        answers = await list_offsets(flow.source, [TopicPartition(*where) for where in wanted], EARLIEST)
+        pages: dict[PartitionName, dict[int, Page | None]] = {}
+        for where in wanted:
+            answer = answers[TopicPartition(*where)]
+            if not answer.error_code:
+                pages[where] = flow.ledger.partition(where).pruned(answer.offset)
+        await store.write_pages(flow.target, flow.ledger_topic, flow.flow.group_id, pages)
+
+
+def _log_ends(topic: str, ends: Mapping[PartitionName, LogEnd], now_ms: int) -> LogEnds:
+    count = 1 + max(partition for name, partition in ends if name == topic)
+    return LogEnds(
+        topic=topic,
+        time_ms=now_ms,
+        ends=tuple(ends.get((topic, partition), LogEnd(-1, 0)) for partition in range(count)),
+    )

@@ -1,0 +1,1 @@
+"""Acts of recovery: a plan first, and the act only when asked for."""

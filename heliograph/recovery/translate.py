@@ -1,0 +1,100 @@
+"""Where groups of a lost cluster go on: a plan by the ledger or by checkpoints, and its execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from heliograph.control.group_sync import plan_sync
+from heliograph.errors import GroupAlive
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.groups import Commit, commit_offsets, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.types import TopicPartition
+
+
+class Outcome(StrEnum):
+    PLANNED = "planned"
+    WRITTEN = "written"
+    KEPT = "kept: it is further already"
+    ALIVE = "refused: the group has members there"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A group's new offset in one partition of the target."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    grade: str
+    source_offset: int | None
+    outcome: Outcome = Outcome.PLANNED
+    why: str = ""
+
+    @property
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def row(self) -> dict[str, str | int | None]:
+        return {
+            "group": self.group,
+            "topic": self.topic,
+            "partition": self.partition,
+            "source offset": self.source_offset,
+            "offset": self.offset,
+            "translation": self.grade,
+            "outcome": f"{self.outcome}{': ' + self.why if self.why else ''}",
+        }
+
+
+def as_reset_file(moves: list[Move]) -> str:
+    """What `kafka-consumer-groups --reset-offsets --from-file` reads: without the group if there is but one."""
+    several = len({move.group for move in moves}) > 1
+    lines = [
+        ",".join(
+            [*([_quoted(move.group)] if several else []), _quoted(move.topic), str(move.partition), str(move.offset)]
+        )
+        for move in moves
+    ]
+    return "\n".join(lines)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"\n') else name
+
+
+async def apply_moves(cluster: Cluster, moves: list[Move]) -> list[Move]:
+    """Write the offsets; what became of each. A group with members is not touched, and none goes back."""
+    wanted: dict[str, dict[TopicPartition, Commit]] = {}
+    for move in moves:
+        wanted.setdefault(move.group, {})[move.where] = Commit(move.offset, move.metadata)
+    listed = await list_groups(cluster)
+    described = await describe_groups(cluster, {group: listed[group].kind for group in wanted if group in listed})
+    there = await fetch_commits(cluster, [group for group in wanted if group in listed])
+    states = {group: found.state for group, found in described.found.items()}
+    unsure = described.failed | there.failed
+    plan = plan_sync(
+        {group: offsets for group, offsets in wanted.items() if group not in unsure}, states=states, there=there.found
+    )
+    written = await commit_offsets(cluster, plan)
+    failed = unsure | written.failed
+    return [_became(move, plan, failed, states) for move in moves]
+
+
+def _became(
+    move: Move,
+    plan: Mapping[str, Mapping[TopicPartition, Commit]],
+    failed: Mapping[str, Exception],
+    states: Mapping[str, str],
+) -> Move:
+    error = failed.get(move.group)
+    if isinstance(error, GroupAlive) or (error is None and states.get(move.group, "Dead") not in ("Dead", "Empty")):
+        return replace(move, outcome=Outcome.ALIVE)
+    if error is not None:
+        return replace(move, outcome=Outcome.FAILED, why=str(error))
+    is_written = move.where in plan.get(move.group, {})
+    return replace(move, outcome=Outcome.WRITTEN if is_written else Outcome.KEPT)

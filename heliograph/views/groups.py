@@ -1,0 +1,273 @@
+"""Consumer groups on both clusters of a flow, side by side: where they are, where they would go on.
+
+The source is asked if it answers; if it does not, what was last seen of it stands on the target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heliograph.config.settings import Flow, Settings
+from heliograph.errors import HeliographError
+from heliograph.filters import NameFilter
+from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.groups import Commit, GroupDescription, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import store
+from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.ledger import Grade, Ledger, PartitionName
+from heliograph.mirror.seen import GroupCommit, GroupMember, SeenGroup
+
+SOURCE_PATIENCE_S = 8.0
+"""A source that does not answer by then counts as gone."""
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlace:
+    """One partition of a group, on both sides; None where there is nothing to say."""
+
+    topic: str
+    partition: int
+    source_committed: int
+    source_end: int | None
+    mirrored: int
+    """The next source offset to be copied."""
+    translated: int | None
+    grade: str
+    target_committed: int | None
+    target_end: int | None
+    reread: int | None
+    """Records that the group would read again if it moved to the target now."""
+
+    @property
+    def source_lag(self) -> int | None:
+        return None if self.source_end is None else max(0, self.source_end - self.source_committed)
+
+    @property
+    def target_lag(self) -> int | None:
+        if self.target_end is None or self.target_committed is None:
+            return None
+        return max(0, self.target_end - self.target_committed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One group of one flow."""
+
+    flow: str
+    group: str
+    source_state: str
+    source_members: tuple[GroupMember, ...]
+    unconsumed: int
+    """Partitions of the source that no member reads."""
+    seen_s: float | None
+    """How old what is known of the source is; None if it answered just now."""
+    target_state: str
+    target_members: int
+    places: tuple[GroupPlace, ...]
+
+    @property
+    def reread(self) -> int | None:
+        known = [place.reread for place in self.places if place.reread is not None]
+        return sum(known) if len(known) == len(self.places) else None
+
+    def row(self) -> dict[str, str | int | None]:
+        return {
+            "flow": self.flow,
+            "group": self.group,
+            "source state": self.source_state,
+            "members": len(self.source_members),
+            "client ids": ", ".join(sorted({member.client_id for member in self.source_members})) or None,
+            "unconsumed partitions": self.unconsumed,
+            "seen": "now" if self.seen_s is None else f"{self.seen_s:.0f} s ago",
+            "target state": self.target_state,
+            "target members": self.target_members,
+            "would re-read now": self.reread,
+        }
+
+    def place_rows(self) -> list[dict[str, str | int | None]]:
+        return [
+            {
+                "group": self.group,
+                "topic": place.topic,
+                "partition": place.partition,
+                "source committed": place.source_committed,
+                "source end": place.source_end,
+                "source lag": place.source_lag,
+                "mirrored": place.mirrored,
+                "translated": place.translated,
+                "translation": place.grade,
+                "target committed": place.target_committed,
+                "target end": place.target_end,
+                "target lag": place.target_lag,
+                "would re-read now": place.reread,
+            }
+            for place in self.places
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """What is known of the source's side, live or last seen."""
+
+    groups: Mapping[str, SeenGroup]
+    ends: Mapping[PartitionName, int]
+    unconsumed: Mapping[str, int]
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    groups: Mapping[str, GroupDescription]
+    commits: Mapping[str, Mapping[TopicPartition, Commit]]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
+async def read_groups(settings: Settings, *, wanted: NameFilter | None = None) -> list[GroupView]:
+    """All groups that flows carry over; raises if a target does not answer."""
+    found = await asyncio.gather(*(_flow_groups(flow, settings, wanted) for flow in settings.enabled_flows))
+    return [view for views in found for view in views]
+
+
+async def _flow_groups(flow: Flow, settings: Settings, wanted: NameFilter | None) -> list[GroupView]:
+    source_cluster = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{flow.name}|groups")
+    target_cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|groups")
+    try:
+        await target_cluster.refresh()
+        ledger = await store.find_ledger(target_cluster, flow)
+        if ledger is None:
+            return []
+        source = await _look_at_source(flow, source_cluster, ledger, wanted)
+        target = await _look_at_target(flow, target_cluster, ledger, source)
+    finally:
+        source_cluster.close()
+        target_cluster.close()
+    return [_view(flow, group, ledger, source, target) for _, group in sorted(source.groups.items())]
+
+
+def _is_wanted(flow: Flow, wanted: NameFilter | None, group: str) -> bool:
+    carried = flow.checkpoints is None or flow.checkpoints.groups.accepts(group)
+    return carried and (wanted is None or wanted.accepts(group))
+
+
+async def _look_at_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: NameFilter | None) -> _Source:
+    try:
+        return await asyncio.wait_for(_ask_source(flow, cluster, ledger, wanted), SOURCE_PATIENCE_S)
+    except (HeliographError, TimeoutError):
+        groups = {name: group for name, group in ledger.groups.items() if _is_wanted(flow, wanted, name)}
+        return _Source(
+            groups=groups,
+            ends={where: end.offset for where, end in ledger.log_ends.items() if end.offset >= 0},
+            unconsumed={
+                name: max(0, len(group.commits) - sum(member.partitions for member in group.members))
+                for name, group in groups.items()
+            },
+            is_live=False,
+        )
+
+
+async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: NameFilter | None) -> _Source:
+    await cluster.refresh()
+    listed = {name: found for name, found in (await list_groups(cluster)).items() if _is_wanted(flow, wanted, name)}
+    described = await describe_groups(cluster, {name: found.kind for name, found in listed.items()})
+    commits = await fetch_commits(cluster, list(listed))
+    names = [TopicPartition(*where) for where in ledger.partitions]
+    answers = await list_offsets(cluster, names, LATEST)
+    now_ms = int(time.time() * 1000)
+    groups: dict[str, SeenGroup] = {}
+    unconsumed: dict[str, int] = {}
+    for name, found in listed.items():
+        has = {
+            where: GroupCommit(commit.offset, commit.metadata)
+            for where, commit in commits.found.get(name, {}).items()
+            if (where.topic, where.partition) in ledger.partitions
+        }
+        if not has:
+            continue
+        detail = described.found.get(name)
+        members = detail.members if detail else ()
+        groups[name] = SeenGroup(
+            group=name,
+            state=detail.state if detail else found.state,
+            kind=found.kind,
+            time_ms=now_ms,
+            members=tuple(GroupMember(member.client_id, member.host, len(member.partitions)) for member in members),
+            commits=has,
+        )
+        read = {where for member in members for where in member.partitions}
+        unconsumed[name] = len(has.keys() - read)
+    gone = {
+        name: group for name, group in ledger.groups.items() if name not in listed and _is_wanted(flow, wanted, name)
+    }
+    ends = {(at.topic, at.partition): answer.offset for at, answer in answers.items() if not answer.error_code}
+    return _Source(groups={**gone, **groups}, ends=ends, unconsumed=unconsumed, is_live=True)
+
+
+async def _look_at_target(flow: Flow, cluster: Cluster, ledger: Ledger, source: _Source) -> _Target:
+    listed = {name: found for name, found in (await list_groups(cluster)).items() if name in source.groups}
+    described = await describe_groups(cluster, {name: found.kind for name, found in listed.items()})
+    commits = await fetch_commits(cluster, list(listed))
+    names = [TopicPartition(flow.remote_topic(topic), index) for topic, index in ledger.partitions]
+    names = [where for where in names if where.topic in cluster.catalogue.topics]
+    starts, ends = await list_offsets(cluster, names, EARLIEST), await list_offsets(cluster, names, LATEST)
+    return _Target(
+        groups=described.found,
+        commits=commits.found,
+        starts={where: answer.offset for where, answer in starts.items() if not answer.error_code},
+        ends={where: answer.offset for where, answer in ends.items() if not answer.error_code},
+    )
+
+
+def _view(flow: Flow, group: SeenGroup, ledger: Ledger, source: _Source, target: _Target) -> GroupView:
+    there = target.groups.get(group.group)
+    return GroupView(
+        flow=flow.name,
+        group=group.group,
+        source_state=group.state or UNKNOWN,
+        source_members=group.members,
+        unconsumed=source.unconsumed.get(group.group, 0),
+        seen_s=None if source.is_live else max(0.0, time.time() - max(group.time_ms, ledger.contact_ms) / 1000),
+        target_state=there.state if there is not None else "none",
+        target_members=len(there.members) if there is not None else 0,
+        places=tuple(
+            _place(flow, ledger, (topic, partition), commit.offset, source, target, target.commits.get(group.group, {}))
+            for (topic, partition), commit in sorted(group.commits.items())
+        ),
+    )
+
+
+def _place(
+    flow: Flow,
+    ledger: Ledger,
+    where: PartitionName,
+    committed: int,
+    source: _Source,
+    target: _Target,
+    there: Mapping[TopicPartition, Commit],
+) -> GroupPlace:
+    at = TopicPartition(flow.remote_topic(where[0]), where[1])
+    start, end = target.starts.get(at), target.ends.get(at)
+    translation = ledger.translate(where, committed)
+    if translation is not None and start is not None and end is not None:
+        translation = translation.within(start, end)
+    goes_on = there[at].offset if at in there else start
+    known = ledger.partitions.get(where)
+    entry = known.entry if known is not None else None
+    return GroupPlace(
+        topic=where[0],
+        partition=where[1],
+        source_committed=committed,
+        source_end=source.ends.get(where),
+        mirrored=entry.source_offset if entry is not None else 0,
+        translated=translation.offset if translation is not None else None,
+        grade=translation.grade if translation is not None else Grade.DEGRADED,
+        target_committed=there[at].offset if at in there else None,
+        target_end=end,
+        reread=max(0, translation.offset - goes_on) if translation is not None and goes_on is not None else None,
+    )

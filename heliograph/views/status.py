@@ -1,0 +1,120 @@
+"""How flows stand, by what is written on their targets: needs neither the source nor a running mirror."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from heliograph.config.settings import Flow, Settings
+from heliograph.errors import HeliographError
+from heliograph.kafka.admin import LATEST, list_offsets
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.log import read_tail
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import store
+from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.exposure import Exposure, exposure_of
+from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.mm2 import Checkpoint, Heartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStatus:
+    """One flow as its target tells it; ages are in seconds, None if there was never such a thing."""
+
+    flow: str
+    state: str
+    partitions: int = 0
+    records_behind: int = 0
+    last_written_s: float | None = None
+    last_contact_s: float | None = None
+    """Since the source last answered."""
+    heartbeat_s: float | None = None
+    """Age of the newest heartbeat that came over from the source."""
+    checkpoint_s: float | None = None
+    exposure: Exposure | None = None
+    lacks: tuple[str, ...] = ()
+    is_ready: bool = False
+    problem: str = ""
+
+    def row(self) -> dict[str, str | int | float | None]:
+        exposure = self.exposure
+        return {
+            "flow": self.flow,
+            "state": self.state,
+            "ready": "yes" if self.is_ready else "no",
+            "partitions": self.partitions,
+            "records behind": self.records_behind,
+            "exposed records": exposure.records if exposure else None,
+            "exposed bytes": exposure.bytes if exposure else None,
+            "exposed seconds": round(exposure.seconds, 1) if exposure else None,
+            "last written": _ago(self.last_written_s),
+            "source answered": _ago(self.last_contact_s),
+            "heartbeat": _ago(self.heartbeat_s),
+            "checkpoint": _ago(self.checkpoint_s),
+            "trouble": "; ".join(self.lacks) or self.problem or None,
+        }
+
+
+def _ago(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.0f} s ago"
+
+
+async def read_status(settings: Settings) -> list[FlowStatus]:
+    return [await _flow_status(flow, settings) for flow in settings.enabled_flows]
+
+
+async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
+    cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|status")
+    try:
+        await cluster.refresh()
+        ledger = await store.find_ledger(cluster, flow)
+        if ledger is None:
+            return FlowStatus(flow=flow.name, state=flow.state, problem="it has not run yet")
+        return await _status(flow, cluster, ledger)
+    except HeliographError as error:
+        return FlowStatus(flow=flow.name, state=flow.state, problem=str(error))
+    finally:
+        cluster.close()
+
+
+async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
+    entries, condition = ledger.entries, ledger.condition
+    names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in entries}
+    answers = await list_offsets(target, names, LATEST)
+    ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
+    written = max([entry.time_ms for entry in entries.values()], default=0)
+    return FlowStatus(
+        flow=flow.name,
+        state=flow.state,
+        partitions=len(entries),
+        records_behind=sum(max(0, entry.source_end - entry.source_offset) for entry in entries.values()),
+        last_written_s=_since(written),
+        last_contact_s=_since(ledger.contact_ms),
+        heartbeat_s=await _heartbeat_age(flow, target),
+        checkpoint_s=await _checkpoint_age(flow, target),
+        exposure=exposure_of(ledger, ends),
+        lacks=condition.lacks if condition else (),
+        is_ready=ledger.claim is not None and not (condition is not None and condition.is_blocked),
+    )
+
+
+def _since(time_ms: int) -> float | None:
+    return max(0.0, time.time() - time_ms / 1000) if time_ms else None
+
+
+async def _heartbeat_age(flow: Flow, target: Cluster) -> float | None:
+    """Of what the source's heartbeats topic brought over: it proves that records come through."""
+    topic = flow.remote_topic(flow.policy.heartbeats_topic())
+    if topic not in target.catalogue.topics:
+        return None
+    found = [Heartbeat.parse(record.key, record.value) for record in await read_tail(target, topic, 0)]
+    return _since(max([heartbeat.time_ms for heartbeat in found if heartbeat is not None], default=0))
+
+
+async def _checkpoint_age(flow: Flow, target: Cluster) -> float | None:
+    topic = flow.checkpoints_topic
+    if topic not in target.catalogue.topics:
+        return None
+    records = await read_tail(target, topic, 0)
+    return _since(max([item.timestamp for item in records if Checkpoint.parse(item.key, item.value)], default=0))
