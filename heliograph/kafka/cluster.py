@@ -178,6 +178,12 @@ class Cluster:
     ) -> Any:
         """Send one of the library's requests and decode its answer."""
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
+        return await self.call_on(connection, request, timeout_s=timeout_s)
+
+    async def call_on(
+        self, connection: Connection, request: messages.ApiMessage, *, timeout_s: float | None = None
+    ) -> Any:
+        """As `call`, on this very connection."""
         version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
         return await self._exchange(connection, request, version=version, timeout_s=timeout_s)
 
@@ -365,7 +371,11 @@ _RIGHTS = {
     "ListOffsets": "Describe",
     "CreateTopics": "Create",
     "CreatePartitions": "Alter",
+    "FindCoordinator": "Describe",
     "DescribeGroups": "Describe",
+    "ConsumerGroupDescribe": "Describe",
+    "OffsetFetch": "Describe",
+    "OffsetCommit": "Read",
     "DescribeCluster": "Describe",
     "InitProducerId": "Write on a topic, or IdempotentWrite on the cluster,",
 }
