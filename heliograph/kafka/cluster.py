@@ -92,6 +92,8 @@ class Cluster:
         self.alias = alias
         self.client_id = client_id
         self.catalogue = _NOTHING
+        self.coordinators: dict[str, int] = {}
+        """Of groups, as far as known; see groups.py."""
         self.pool = pool or BufferPool()
         self._bootstrap = tuple(bootstrap)
         self._connect_timeout_s = connect_timeout_s

@@ -46,8 +46,9 @@ GROUPS_PER_REQUEST = 500
 """An answer of some 50 kB, decoded within 10 ms."""
 IN_FLIGHT = 32
 """Requests on their way to one broker, or on one connection."""
-COMMIT_CONNECTIONS = 8
-"""A broker handles one request of a connection at a time, and waits up to 5 ms for a commit's neighbours."""
+COMMIT_CONNECTIONS = 16
+"""A broker handles one request of a connection at a time, and may wait with a commit for its neighbours
+(group.coordinator.append.linger.ms): with 5 ms, 4,000 groups took 4 s on 8 connections and 2 s on 16."""
 COMMITS_PER_CONNECTION = 50
 """Fewer are not worth another connection."""
 
@@ -124,7 +125,10 @@ async def list_groups(cluster: Cluster) -> dict[str, GroupListing]:
     Groups whose coordinator is away and has no replacement are missing, as is what we may not describe.
     """
     await cluster.refresh([])
-    listings = await asyncio.gather(*(_list_at(cluster, node_id) for node_id in cluster.catalogue.brokers))
+    nodes = list(cluster.catalogue.brokers)
+    listings = await asyncio.gather(*(_list_at(cluster, node_id) for node_id in nodes))
+    for node_id, listed in zip(nodes, listings, strict=True):
+        cluster.coordinators.update(dict.fromkeys((listing.group_id for listing in listed), node_id))
     return {listing.group_id: listing for listed in listings for listing in listed}
 
 
@@ -437,6 +441,8 @@ async def _at_coordinators(
         latest = await _one_round(cluster, pending, ask)
         answers = _merged([answers, latest])
         pending = [group_id for group_id, error in latest.failed.items() if _may_pass(error)]
+        for group_id in pending:
+            cluster.coordinators.pop(group_id, None)
         if not pending or asyncio.get_running_loop().time() > give_up:
             break
         await asyncio.sleep(pause)
@@ -465,22 +471,33 @@ async def _one_round(
 
 
 async def _find_coordinators(cluster: Cluster, group_ids: list[str]) -> Answers[int]:
-    """The broker of each group."""
-    connection = await cluster.any_connection()
-    request_class = messages.FindCoordinatorRequest
+    """The broker of each group; those known are not asked for again."""
+    known = cluster.coordinators
+    unknown = [group_id for group_id in group_ids if group_id not in known]
+    answers: Answers[int] = Answers()
+    if unknown:
+        connection = await cluster.any_connection()
+        version = messages.pick_version(
+            messages.FindCoordinatorRequest.API_KEY, connection.versions, where=connection.where
+        )
+        way, size = (_find_several, GROUPS_PER_REQUEST) if version >= _SEVERAL_COORDINATORS else (_find_one, 1)
+        answers = await _in_chunks(connection, unknown, partial(way, cluster), size=size)
+        known.update(answers.found)
+    found = {group_id: known[group_id] for group_id in group_ids if group_id in known}
+    return Answers(found=found, failed=answers.failed)
 
-    async def find_several(connection: Connection, group_ids: list[str]) -> Answers[int]:
-        response = await cluster.call_on(connection, request_class(key_type=0, coordinator_keys=group_ids))
-        return _merged(_coordinator_of(cluster, found.key, found) for found in response.coordinators or ())
 
-    async def find_one(connection: Connection, group_ids: list[str]) -> Answers[int]:
-        response = await cluster.call_on(connection, request_class(key_type=0, key=group_ids[0]))
-        return _coordinator_of(cluster, group_ids[0], response)
+async def _find_several(cluster: Cluster, connection: Connection, group_ids: list[str]) -> Answers[int]:
+    request = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=group_ids)
+    response = await cluster.call_on(connection, request)
+    return _merged(_coordinator_of(cluster, found.key, found) for found in response.coordinators or ())
 
-    version = messages.pick_version(request_class.API_KEY, connection.versions, where=connection.where)
-    if version >= _SEVERAL_COORDINATORS:
-        return await _in_chunks(connection, group_ids, find_several)
-    return await _in_chunks(connection, group_ids, find_one, size=1)
+
+async def _find_one(cluster: Cluster, connection: Connection, group_ids: list[str]) -> Answers[int]:
+    """Before 3.0."""
+    [group_id] = group_ids
+    request = messages.FindCoordinatorRequest(key_type=0, key=group_id)
+    return _coordinator_of(cluster, group_id, await cluster.call_on(connection, request))
 
 
 def _coordinator_of(cluster: Cluster, group_id: str, found: Any) -> Answers[int]:
@@ -518,12 +535,12 @@ def _merged(parts: Iterable[Answers[T]]) -> Answers[T]:
     """Of a group that is in several the last counts."""
     merged: Answers[T] = Answers()
     for part in parts:
-        for group_id, value in part.found.items():
-            merged.found[group_id] = value
-            merged.failed.pop(group_id, None)
-        for group_id, error in part.failed.items():
-            merged.failed[group_id] = error
-            merged.found.pop(group_id, None)
+        for group_id in merged.failed.keys() & part.found.keys():
+            del merged.failed[group_id]
+        for group_id in merged.found.keys() & part.failed.keys():
+            del merged.found[group_id]
+        merged.found.update(part.found)
+        merged.failed.update(part.failed)
     return merged
 
 
