@@ -101,6 +101,13 @@ class BrokerRefused(ClusterError):
     code = "BROKER_REFUSED"
 
 
+class GroupAlive(ClusterError):
+    """A consumer group has members, and only they may commit for it."""
+
+    code = "GROUP_ALIVE"
+    retriable = True
+
+
 class DataError(HeliographError):
     """Something happened to records: lost, doubled, refused or changed by others."""
 

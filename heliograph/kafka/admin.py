@@ -21,8 +21,6 @@ _NOT_SAID = 31
 """The bit that stands for no answer, where a set of operations is expected."""
 _NOT_AUTHORIZED = 29
 _TOPIC_ALREADY_EXISTS = 36
-_NO_COORDINATOR = (14, 15, 16)
-_GROUP_ID_NOT_FOUND = 69
 _RETRIES = 20
 _UNKNOWN_LEADER = 5
 _NETWORK_EXCEPTION = 13
@@ -218,26 +216,6 @@ async def _configs(
         for result in response.results
         if not result.error_code
     }
-
-
-async def group_members(cluster: Cluster, group_id: str) -> tuple[str, ...]:
-    """The live members of a classic group as "client id at host"; empty when the group is unknown."""
-    for attempt in range(_RETRIES):
-        found = await cluster.call(messages.FindCoordinatorRequest(key=group_id, key_type=0))
-        code = found.error_code
-        if not code:
-            await cluster.refresh([])
-            response = await cluster.call(messages.DescribeGroupsRequest(groups=[group_id]), node_id=found.node_id)
-            if len(response.groups) != 1:
-                raise ProtocolError("an answer to DescribeGroups lacks the group", where=f'"{cluster.alias}"')
-            group = response.groups[0]
-            code = group.error_code
-            if code in (0, _GROUP_ID_NOT_FOUND):
-                return tuple(f"{member.client_id} at {member.client_host}" for member in group.members)
-        if code not in _NO_COORDINATOR or attempt == _RETRIES - 1:
-            raise refused(code, f'DescribeGroups for "{group_id}"', where=f'"{cluster.alias}"')
-        await asyncio.sleep(min(0.1 * 2**attempt, 1.0))
-    raise AssertionError("unreachable")
 
 
 async def new_producer_id(cluster: Cluster) -> int:

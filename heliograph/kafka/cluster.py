@@ -92,6 +92,8 @@ class Cluster:
         self.alias = alias
         self.client_id = client_id
         self.catalogue = _NOTHING
+        self.coordinators: dict[str, int] = {}
+        """Of groups, as far as known; see groups.py."""
         self.pool = pool or BufferPool()
         self._bootstrap = tuple(bootstrap)
         self._connect_timeout_s = connect_timeout_s
@@ -178,6 +180,12 @@ class Cluster:
     ) -> Any:
         """Send one of the library's requests and decode its answer."""
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
+        return await self.call_on(connection, request, timeout_s=timeout_s)
+
+    async def call_on(
+        self, connection: Connection, request: messages.ApiMessage, *, timeout_s: float | None = None
+    ) -> Any:
+        """As `call`, on this very connection."""
         version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
         return await self._exchange(connection, request, version=version, timeout_s=timeout_s)
 
@@ -365,7 +373,11 @@ _RIGHTS = {
     "ListOffsets": "Describe",
     "CreateTopics": "Create",
     "CreatePartitions": "Alter",
+    "FindCoordinator": "Describe",
     "DescribeGroups": "Describe",
+    "ConsumerGroupDescribe": "Describe",
+    "OffsetFetch": "Describe",
+    "OffsetCommit": "Read",
     "DescribeCluster": "Describe",
     "InitProducerId": "Write on a topic, or IdempotentWrite on the cluster,",
 }

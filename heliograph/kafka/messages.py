@@ -1,4 +1,4 @@
-"""All requests but Fetch and Produce, through kafka-python's message classes.
+"""All requests but those that the codec has by hand, through kafka-python's message classes.
 
 The only module that imports them: should that library change, only this file
 does. It owns the version caps (the newest versions we have tested) and turns
@@ -26,7 +26,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import FetchRequest, HeartbeatRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, HeartbeatRequest, ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -54,6 +54,7 @@ __all__ = [
     "ListGroupsRequest",
     "ListOffsetsRequest",
     "MetadataRequest",
+    "OffsetFetchRequest",
     "ProduceRequest",
     "SaslAuthenticateRequest",
     "SaslHandshakeRequest",
@@ -72,9 +73,10 @@ _NEWEST: dict[int, int] = {
     FetchRequest.API_KEY: 12,
     ListOffsetsRequest.API_KEY: 7,
     MetadataRequest.API_KEY: 12,
-    FindCoordinatorRequest.API_KEY: 3,  # from 4 on a request names several groups; one at a time serves us
+    OffsetFetchRequest.API_KEY: 8,  # several groups in a request; 9 is for members, 10 names topics by id
+    FindCoordinatorRequest.API_KEY: 4,  # several groups in a request; 5 and 6 are for transactions and share groups
     DescribeGroupsRequest.API_KEY: 5,
-    ListGroupsRequest.API_KEY: 4,
+    ListGroupsRequest.API_KEY: 5,
     ApiVersionsRequest.API_KEY: API_VERSIONS_VERSION,
     CreateTopicsRequest.API_KEY: 7,
     InitProducerIdRequest.API_KEY: 4,

@@ -19,9 +19,10 @@ from heliograph.errors import (
     TopicRecreated,
 )
 from heliograph.kafka.acls import Operation
-from heliograph.kafka.admin import EARLIEST, LATEST, group_members, list_offsets
+from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.compression import Codec
+from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
@@ -172,13 +173,14 @@ class FlowDriver:
 
     async def _refuse_beside_mm2(self) -> None:
         try:
-            members = await group_members(self.target, self.flow.group_id)
+            described = await describe_groups(self.target, {self.flow.group_id: CLASSIC})
+            members = described.the(self.flow.group_id).members
         except NotAuthorized:
             return  # named among the missing rights
         if members:
             raise ConfigError(
                 f'the group "{self.flow.group_id}" is alive on "{self.flow.target}": '
-                f"MirrorMaker 2 is running there ({', '.join(members[:3])})",
+                f"MirrorMaker 2 is running there ({', '.join(map(str, members[:3]))})",
                 where=self.name,
                 remedy="stop it first, or give this flow another group.id",
             )

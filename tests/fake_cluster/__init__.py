@@ -10,20 +10,28 @@ code. What real brokers do and this does not stands at the head of each file; te
 """
 
 from tests.fake_cluster.cluster import SILENCE, Call, Cut, FakeCluster, Hook
+from tests.fake_cluster.group import FakeGroup
 from tests.fake_cluster.partition import FakePartition, FakeTopic
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 10, 15, 16
 
 __all__ = [
     "API_VERSIONS",
+    "DESCRIBE_GROUPS",
     "FETCH",
+    "FIND_COORDINATOR",
+    "LIST_GROUPS",
     "LIST_OFFSETS",
     "METADATA",
+    "OFFSET_COMMIT",
+    "OFFSET_FETCH",
     "PRODUCE",
     "SILENCE",
     "Call",
     "Cut",
     "FakeCluster",
+    "FakeGroup",
     "FakePartition",
     "FakeTopic",
     "Hook",

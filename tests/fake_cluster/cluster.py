@@ -22,14 +22,32 @@ from tests.fake_cluster import (
     k01_fetch,
     k02_list_offsets,
     k03_metadata,
+    k08_offset_commit,
+    k09_offset_fetch,
+    k10_find_coordinator,
+    k15_describe_groups,
+    k16_list_groups,
     k18_api_versions,
     k22_init_producer_id,
 )
+from tests.fake_cluster.group import FakeGroup
 from tests.fake_cluster.partition import FakePartition, FakeTopic
 
 HANDLERS: dict[int, ModuleType] = {
     module.REQUEST.API_KEY: module
-    for module in (k00_produce, k01_fetch, k02_list_offsets, k03_metadata, k18_api_versions, k22_init_producer_id)
+    for module in (
+        k00_produce,
+        k01_fetch,
+        k02_list_offsets,
+        k03_metadata,
+        k08_offset_commit,
+        k09_offset_fetch,
+        k10_find_coordinator,
+        k15_describe_groups,
+        k16_list_groups,
+        k18_api_versions,
+        k22_init_producer_id,
+    )
 }
 SILENCE = b""
 """A hook's answer: none at all."""
@@ -134,6 +152,7 @@ class FakeCluster:
         self.cluster_id = f"cluster-{alias}"
         self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, FakeTopic] = {}
+        self.groups: dict[str, FakeGroup] = {}
         self.versions: dict[int, tuple[int, int]] = {key: module.VERSIONS for key, module in HANDLERS.items()}
         self.calls: list[Call] = []
         """Every request that arrived, in order."""
