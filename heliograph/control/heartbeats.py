@@ -190,11 +190,8 @@ class _Target:
         if cause in self._named:
             return
         self._named.add(cause)
-        grant = isinstance(error, NotAuthorized) and not error.remedy
-        advice = f'; grant Create and Write on topic "{HEARTBEATS}", or set emit.heartbeats.enabled = false'
-        log.warning(
-            'heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, advice if grant else ""
-        )
+        way_out = ", or set emit.heartbeats.enabled = false" if isinstance(error, NotAuthorized) else ""
+        log.warning('heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, way_out)
 
 
 def client_id(pairs: Iterable[Pair]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -60,9 +59,8 @@ def test_both_pairs_have_heartbeats_as_mm2_writes_them(mirror: MirrorProcess, si
         version, time_ms = struct.unpack(">hq", record.value)
         assert (record.partition, version, time_ms, record.headers) == (0, 0, record.timestamp, ())
         assert abs(time_ms - began) < 60_000
-    steps = [other.timestamp - one.timestamp for one, other in pairwise(fast[1:])]  # the first one waits for its topic
-    assert all(step >= 800 for step in steps)
-    assert sum(steps) / len(steps) < 1500
+    second, *_, last = fast[1:]  # the first one waited for its topic
+    assert 600 < (last.timestamp - second.timestamp) / (len(fast) - 2) < 1500
     for cluster in (east, west):
         assert partition_count(cluster, "heartbeats") == 1
         resource = ConfigResource(ConfigResource.Type.TOPIC, "heartbeats")
@@ -106,7 +104,9 @@ def test_changed_intervals_count_at_once_and_a_pair_is_switched_off(
     mirror.wait_until(lambda: len(beats(sides["west"], "heartbeats", "east", "west")) >= slow + 3, 20)
     assert len(beats(sides["east"], "heartbeats", "west", "east")) <= fast + 1
     mirror.write(mirror.keys)
-    mirror.wait_for("heartbeats of west->east: takes effect now")
+    mirror.wait_until(lambda: mirror.output.count("heartbeats of west->east: takes effect now") == 2)
+    fast = len(beats(sides["east"], "heartbeats", "west", "east"))
+    mirror.wait_until(lambda: len(beats(sides["east"], "heartbeats", "west", "east")) > fast, 20)
 
 
 def test_without_a_flow_heartbeats_alone_go_into_the_clusters_named(sides: dict[str, Cluster], tmp_path: Path) -> None:

@@ -109,6 +109,9 @@ def test_heartbeats_of_pairs_without_a_flow_change_at_once() -> None:
         changes = compare(load(), wanted)
         assert (changes.applied, changes.need_restart) == (("heartbeats of B->A",), ())
         assert changes.settings.heartbeat_pairs() == wanted.heartbeat_pairs()
+        back = compare(changes.settings, load())
+        assert back.settings.heartbeat_pairs() == load().heartbeat_pairs()
+        assert ("heartbeats of B->A" in back.applied, back.need_restart) == (True, ())
 
 
 def test_many_pairs_with_other_heartbeats_are_one_line() -> None:
