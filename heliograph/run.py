@@ -8,15 +8,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 
 from heliograph.config.changes import compare
 from heliograph.config.load import load_settings
 from heliograph.config.settings import Settings
+from heliograph.control.beside import loops_beside
+from heliograph.control.heartbeats import Heartbeats
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.mirror.access import check_security, unchecked_hosts
@@ -47,7 +49,8 @@ def run_mirror(
         return settings
 
     settings = load()
-    find_java()
+    if settings.enabled_flows:
+        find_java()
     _start_log()
     _say_notes(settings)
     spark_conf = {**settings.spark, **(conf or {})}
@@ -57,6 +60,30 @@ def run_mirror(
         asyncio.run(_run(settings, epochs, _Watched(path, load)))
     finally:
         epochs.abandon()
+
+
+class _Work(Protocol):
+    """What runs until it is told to stop."""
+
+    async def run(self) -> None: ...
+    def stop(self) -> None: ...
+    def apply(self, settings: Settings) -> None: ...
+
+
+class _Idle:
+    """In the place of a driver when no flow is enabled: Spark is not started for heartbeats alone."""
+
+    def __init__(self) -> None:
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        await self._stopping.wait()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def apply(self, settings: Settings) -> None:
+        """A flow that is enabled now needs a restart, which is said elsewhere."""
 
 
 def leave(code: int) -> NoReturn:
@@ -82,7 +109,9 @@ class _Watched:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-async def _watch(file: _Watched, driver: Driver, hang_up: asyncio.Event) -> None:
+async def _watch(
+    file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]], hang_up: asyncio.Event
+) -> None:
     """Take up what changes in the file, at SIGHUP or by itself; a bad file changes nothing."""
     seen = file.stamp()
     while True:
@@ -95,7 +124,7 @@ async def _watch(file: _Watched, driver: Driver, hang_up: asyncio.Event) -> None
         hang_up.clear()
         seen = file.stamp()
         try:
-            changes = compare(driver.settings, file.load())
+            changes = compare(running, file.load())
         except HeliographError as error:
             log.error("the configuration has changed and is not used: %s", error)
             continue
@@ -105,15 +134,18 @@ async def _watch(file: _Watched, driver: Driver, hang_up: asyncio.Event) -> None
             log.warning("configuration: %s: needs a restart", what)
         if not changes.applied and not changes.need_restart:
             log.info("configuration: read again, nothing has changed")
-        driver.apply(changes.settings)
+        running = changes.settings
+        for apply in appliers:
+            apply(running)
 
 
 async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:
-    driver = Driver(settings, epochs, report=_report)
+    driver: _Work = Driver(settings, epochs, report=_report, beside=loops_beside) if settings.enabled_flows else _Idle()
+    heartbeats = Heartbeats(settings)
     loop = asyncio.get_running_loop()
     hang_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
-    watching = asyncio.ensure_future(_watch(file, driver, hang_up))
+    appliers = (driver.apply, heartbeats.apply)
 
     def stop() -> None:
         log.info("stopping")
@@ -124,10 +156,23 @@ async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
+    await _run_beside(driver, _watch(file, settings, appliers, hang_up), heartbeats.run())
+
+
+async def _run_beside(driver: _Work, *others: Coroutine[Any, Any, None]) -> None:
+    """Run the driver to its end; another that ends before it has a fault of ours, which ends the driver too."""
+    main = asyncio.ensure_future(driver.run())
+    beside = [asyncio.ensure_future(other) for other in others]
     try:
-        await driver.run()
+        done, _ = await asyncio.wait([main, *beside], return_when=asyncio.FIRST_COMPLETED)
+        driver.stop()
+        await main
+        for task in done:
+            task.result()
     finally:
-        watching.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
 
 
 def _give_up(epochs: SparkEpochs) -> NoReturn:

@@ -43,22 +43,24 @@ def build_settings(
     rank = {alias: index for index, alias in enumerate(aliases)}
     flows.sort(key=lambda flow: (rank.get(flow.source, 0), rank.get(flow.target, 0)))  # the same from either form
     flows = _keep_targets(flows, aliases, only_targets, report)
-    if need_flow and not any(flow.enabled for flow in flows):
-        _report_nothing(parts, only_targets, report)
     clusters = _build_clusters(parts, flows, report)
     _check_same_cluster(clusters, parts, report)
     top = _Reader({key: entry for part in parts for key, entry in part.top.items()})
-    return Settings(
+    everywhere = any(part.heartbeats_everywhere for part in parts)
+    settings = Settings(
         file=report.file,
         clusters=clusters,
         flows=tuple(flows),
         spark={key: entry.value for key, entry in top.config.items() if key.startswith("spark.")},
         epoch_ms=top.number("epoch.ms"),
         executor_secrets=top.text("executor.secrets"),
-        heartbeats_everywhere=any(part.heartbeats_everywhere for part in parts),
+        other_heartbeats=_read_heartbeats(top, State(top.text("heartbeats.state"))) if everywhere else None,
+        only_targets=tuple(only_targets),
         resources=tuple(part.resource for part in parts if part.resource is not None),
-        findings=report.findings,
     )
+    if need_flow and not settings.enabled_flows:
+        _report_nothing(parts, settings, report)
+    return replace(settings, findings=report.findings)
 
 
 # -- typed reading; faults were reported when the keys were checked, so the default stands in for them
@@ -231,8 +233,12 @@ def _build_heartbeats(parts: FlowParts, flow: _Reader) -> Heartbeats | None:
     """A heartbeat connector runs whether or not its flow is enabled."""
     if Connector.HEARTBEAT not in parts.connectors or not flow.flag("emit.heartbeats.enabled"):
         return None
+    return _read_heartbeats(flow, _state(parts, Connector.HEARTBEAT, flow, "heartbeats.state"))
+
+
+def _read_heartbeats(flow: _Reader, state: State) -> Heartbeats:
     return Heartbeats(
-        state=_state(parts, Connector.HEARTBEAT, flow, "heartbeats.state"),
+        state=state,
         interval_s=flow.number("emit.heartbeats.interval.seconds"),
         replication_factor=flow.number("heartbeats.topic.replication.factor"),
     )
@@ -360,14 +366,19 @@ def _keep_targets(
     return [flow for flow in flows if not only_targets or flow.target in only_targets]
 
 
-def _report_nothing(parts: Sequence[Parts], only_targets: Sequence[str], report: Report) -> None:
+def _report_nothing(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
+    """No flow is enabled: MM2 then still writes heartbeats, and so do we, but that is seldom meant."""
     in_resource = any(part.resource is not None for part in parts)
     if in_resource and not any(flow.connectors for part in parts for flow in part.flows):
         return  # said of each mirror
-    ending = f" that ends in {', '.join(only_targets)}" if only_targets else ""
+    ending = f" that ends in {', '.join(settings.only_targets)}" if settings.only_targets else ""
     switch = "sourceConnector: {}" if in_resource else "A->B.enabled = true"
     place = next((flow.place for part in parts for flow in part.flows if flow.place), None) or _clusters_entry(parts)
-    report.error("nothing-to-run", f"nothing to run: no flow{ending} is enabled", place, remedy=f'write "{switch}"')
+    remedy = f'write "{switch}"'
+    if settings.heartbeat_pairs():
+        report.warn("only-heartbeats", f"no flow{ending} is enabled: only heartbeats are written", place, remedy=remedy)
+        return
+    report.error("nothing-to-run", f"nothing to run: no flow{ending} is enabled", place, remedy=remedy)
 
 
 def _clusters_entry(parts: Iterable[Parts]) -> Entry | None:

@@ -13,6 +13,8 @@ LIVE = frozenset({
     "on_data_loss", "on_topic_recreated", "on_record_error", "max_bytes_per_second", "offset_translation",
 })  # fmt: skip
 """Fields of a flow that the next plan takes up."""
+NAMED = 5
+"""So many of many are named."""
 _DERIVED = frozenset({"never_mirrored"})
 """They follow from other flows, which are named themselves."""
 
@@ -34,12 +36,15 @@ def compare(running: Settings, wanted: Settings) -> Changes:
     by_name = {flow.name: flow for flow in wanted.flows}
     for flow in running.flows:
         new = by_name.pop(flow.name, None)
+        if new is None and not flow.enabled:
+            continue
         if new is None:
             waiting.append(f"{flow.name} is gone")
             flows.append(flow)
             continue
         flows.append(_take_over(flow, new, applied, waiting))
     waiting += [f"{name} is new" for name, flow in by_name.items() if flow.enabled]
+    flows += [flow for flow in by_name.values() if not flow.enabled]  # all it says is about heartbeats
     clusters = dict(running.clusters)
     for alias in sorted(running.clusters.keys() | wanted.clusters.keys()):
         before, after = running.clusters.get(alias), wanted.clusters.get(alias)
@@ -55,8 +60,26 @@ def compare(running: Settings, wanted: Settings) -> Changes:
         waiting.append("spark.*")
     if running.epoch_ms != wanted.epoch_ms:
         applied.append(f"epoch.ms: {running.epoch_ms} -> {wanted.epoch_ms}")
-    settings = replace(running, clusters=clusters, flows=tuple(flows), epoch_ms=wanted.epoch_ms, secrets=wanted.secrets)
+    settings = replace(
+        running,
+        clusters=clusters,
+        flows=tuple(flows),
+        epoch_ms=wanted.epoch_ms,
+        other_heartbeats=wanted.other_heartbeats,
+        secrets=wanted.secrets,
+    )
+    applied += _other_heartbeats(running, settings)
     return Changes(settings=settings, applied=tuple(applied), need_restart=tuple(sorted(waiting)))
+
+
+def _other_heartbeats(before: Settings, after: Settings) -> list[str]:
+    """A line if heartbeats of pairs change that no flow is written for, before or after."""
+    known = {(flow.source, flow.target) for flow in before.flows} & {(flow.source, flow.target) for flow in after.flows}
+    one, other = before.heartbeat_pairs(), after.heartbeat_pairs()
+    changed = [pair for pair in {**one, **other} if one.get(pair) != other.get(pair) and pair not in known]
+    names = [f"{source}->{target}" for source, target in changed[:NAMED]]
+    more = [f"{len(changed) - NAMED} more"] if len(changed) > NAMED else []
+    return [f"heartbeats of {', '.join([*names, *more])}"] if changed else []
 
 
 def _take_over(flow: Flow, new: Flow, applied: list[str], waiting: list[str]) -> Flow:

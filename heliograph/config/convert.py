@@ -40,6 +40,9 @@ _BLOCKS = {
 }
 _EMIT = {Connector.CHECKPOINT: "emit.checkpoints.enabled", Connector.HEARTBEAT: "emit.heartbeats.enabled"}
 _FROM_THE_TOP = ("spark.", "epoch.", "lease.")
+_OTHER_HEARTBEATS = (
+    "emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor", "heartbeats.state",
+)  # fmt: skip
 _SHARED = {
     Connector.SOURCE: (),
     Connector.CHECKPOINT: ("topics", "replication.policy.", "offset-syncs.topic.location", "emit.offset-syncs."),
@@ -101,7 +104,7 @@ def _differences(one: Settings, other: Settings) -> Iterator[str]:
         yield "the flows"
     if one.clusters.keys() != clusters.keys():
         yield "the clusters"
-    if list(one.heartbeat_pairs()) != list(other.heartbeat_pairs()):
+    if list(one.heartbeat_pairs().items()) != list(other.heartbeat_pairs().items()):
         yield "the pairs with heartbeats"
     if (one.spark, one.epoch_ms, one.executor_secrets) != (other.spark, other.epoch_ms, other.executor_secrets):
         yield "spark.*, epoch.ms or executor.secrets"
@@ -137,9 +140,8 @@ def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str,
     """Keys and values; a key may come twice."""
     yield "clusters", ", ".join(dict.fromkeys(alias for part in parts for alias in part.clusters))
     for part in parts:
-        for key, entry in part.top.items():
-            if key.startswith(_FROM_THE_TOP):
-                yield key, _written(key, entry, "", result)
+        top = {key: entry for key, entry in part.top.items() if key.startswith(_FROM_THE_TOP)}
+        yield from ((key, _written(key, entry, "", result)) for key, entry in (top | _other_heartbeats(part)).items())
     yield "emit.heartbeats.enabled", str(any(part.heartbeats_everywhere for part in parts)).lower()
     for part in parts:
         for alias, config in part.clusters.items():
@@ -153,6 +155,11 @@ def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str,
         for flow in part.flows:
             for key, value in _flow_lines(flow, part, result):
                 yield f"{flow.name}.{key}", value
+
+
+def _other_heartbeats(part: Parts) -> Config:
+    """What the top says about heartbeats of pairs without a flow."""
+    return {key: part.top[key] for key in _OTHER_HEARTBEATS if part.heartbeats_everywhere and key in part.top}
 
 
 def _cluster_lines(config: Config, alias: str, result: Converted) -> Iterator[tuple[str, str]]:
@@ -213,6 +220,10 @@ def _flow_lines(flow: FlowParts, part: Parts, result: Converted) -> Iterator[tup
             yield key, _written(key, given[key], "", result) if key in given else "true"
     for kind, state in flow.states.items():
         yield _STATE_KEYS[kind], state
+    beats = flow.connectors.get(Connector.HEARTBEAT, {})
+    for key in _other_heartbeats(part):  # what stands at the top is for pairs without a flow
+        if key not in beats and key not in apart:
+            yield key, DEFAULTS[key].default or ""
 
 
 def _check_checkpoints(flow: FlowParts) -> None:
@@ -262,6 +273,10 @@ def to_resources(parts: Sequence[Parts], *, name: str = "heliograph") -> Convert
         for flow in part.flows:
             label = _unused(_label(f"{name}-{flow.source}-{flow.target}"), documents)
             documents[label] = _document(flow, part, label, result)
+    if not documents:
+        raise ConfigError(
+            "the file has no flow, and a resource has room for flows alone", remedy='write "A->B.enabled = true"'
+        )
     result.text = yaml.dump_all(
         documents.values(), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, explicit_start=True, width=1_000_000
     )
@@ -286,6 +301,7 @@ def _document(flow: FlowParts, part: Parts, label: str, result: Converted) -> di
     annotations = {f"{ANNOTATION}{key}": _written(key, entry, "", result) for key, entry in top.items()}
     if part.heartbeats_everywhere:
         annotations[f"{ANNOTATION}emit.heartbeats.enabled"] = "true"
+    annotations |= {f"{ANNOTATION}{k}": _written(k, entry, "", result) for k, entry in _other_heartbeats(part).items()}
     mirror: dict[str, Any] = {"sourceCluster": flow.source, "targetCluster": flow.target}
     for kind, config in flow.connectors.items():
         mirror[_BLOCKS[kind]] = _connector(kind, config, flow, part, result)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from heliograph.config.findings import Finding, Severity
 from heliograph.config.parts import Resource, State
 from heliograph.config.secrets import SecretReader
 from heliograph.filters import NameFilter, should_mirror
 from heliograph.naming import ReplicationPolicy
+
+MAX_ALL_PAIRED = 50
+"""Clusters that have heartbeats for all their pairs, connected or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -182,8 +186,10 @@ class Settings:
     epoch_ms: int
     executor_secrets: str
     """`send` or `mount`: how secrets reach Spark's executors on other machines."""
-    heartbeats_everywhere: bool
-    """Pairs of clusters without a flow have heartbeats too."""
+    other_heartbeats: Heartbeats | None
+    """Of pairs of clusters without a flow; None: they have none."""
+    only_targets: tuple[str, ...] = ()
+    """The clusters that anything may be written to for a flow or a heartbeat; empty: all."""
     resources: tuple[Resource, ...] = field(default=(), compare=False)
     """The documents, if the file has such."""
     findings: tuple[Finding, ...] = field(default=(), compare=False)
@@ -206,14 +212,21 @@ class Settings:
         """Keys that are accepted and have no effect."""
         return tuple(finding for finding in self.findings if finding.rule == "no-effect")
 
-    def heartbeat_pairs(self) -> Iterator[tuple[str, str]]:
-        """The pairs for which MM2 would write heartbeats."""
-        flows = {(flow.source, flow.target): flow for flow in self.flows}
-        if not self.heartbeats_everywhere:
-            yield from (pair for pair, flow in flows.items() if flow.heartbeats is not None)
-            return
-        for source in self.clusters:
-            for target in self.clusters:
-                flow = flows.get((source, target))
-                if source != target and (flow is None or flow.heartbeats is not None):
-                    yield source, target
+    def heartbeat_pairs(self) -> dict[tuple[str, str], Heartbeats]:
+        """The pairs (source, target) for which MM2 would write heartbeats, into the target.
+
+        Of very many clusters only pairs that a flow connects, in either direction.
+        """
+        flows = {(flow.source, flow.target): flow.heartbeats for flow in self.flows}
+        found = {pair: flows.get(pair, self.other_heartbeats) for pair in self._pairs(list(flows))}
+        return {pair: heartbeats for pair, heartbeats in found.items() if heartbeats is not None}
+
+    def _pairs(self, connected: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """All that heartbeats may be written for; one into a cluster that nobody can reach is none."""
+        pairs = connected
+        if self.other_heartbeats is not None:
+            is_few = len(self.clusters) <= MAX_ALL_PAIRED
+            pairs = list(permutations(self.clusters, 2)) if is_few else [*pairs, *((b, a) for a, b in pairs)]
+        for source, target in pairs:
+            if self.clusters[target].bootstrap_servers and (not self.only_targets or target in self.only_targets):
+                yield source, target

@@ -55,6 +55,18 @@ def cluster_of(settings: Settings, flow: Flow, role: Role, *, client_id: str) ->
     return Cluster(alias, bootstrap, client_id=client_id, security=security_of(settings, flow, role))
 
 
+def admin_security(settings: Settings, alias: str) -> Security:
+    """How an administrator reaches a cluster: as in a flow that ends or begins there, else by its own settings."""
+    roles = [(flow, role) for flow in settings.flows for role in (Role.TARGET_ADMIN, Role.SOURCE_ADMIN)]
+    fitting = [(flow, role) for flow, role in roles if role.alias(flow) == alias]
+    if fitting:
+        flow, role = min(fitting, key=lambda one: (not one[0].enabled, one[1] is not Role.TARGET_ADMIN))
+        return security_of(settings, flow, role)
+    cluster = settings.clusters[alias]
+    values = {key: value for key, value in cluster.properties.items() if key not in cluster.references}
+    return Security(cluster.security_protocol, values, cluster.references, settings.secrets)
+
+
 def check_security(settings: Settings, spark: Mapping[str, str], *, is_local: bool) -> None:
     """Refuse what cannot work, or would send secrets in clear, before anything is contacted."""
     for flow in settings.enabled_flows:
@@ -71,6 +83,8 @@ def unchecked_hosts(settings: Settings) -> set[str]:
     """Clusters whose brokers' names are not compared with their certificates."""
     roles = [(flow, role) for flow in settings.enabled_flows for role in Role]
     found = [(role.alias(flow), security_of(settings, flow, role)) for flow, role in roles]
+    targets = {target for _, target in settings.heartbeat_pairs()}
+    found += [(alias, admin_security(settings, alias)) for alias in targets]
     return {alias for alias, security in found if security.uses_tls and not security.checks_host}
 
 

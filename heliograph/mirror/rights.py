@@ -177,7 +177,7 @@ def _positions(flow: Flow) -> Iterator[tuple[Role, Right]]:
 
 
 def _heartbeats(flow: Flow, settings: Settings) -> Iterator[tuple[Role, Right]]:
-    pairs = set(settings.heartbeat_pairs())
+    pairs = settings.heartbeat_pairs()
     sides = (((flow.source, flow.target), Role.TARGET_ADMIN), ((flow.target, flow.source), Role.SOURCE_ADMIN))
     for pair, role in sides:
         for operation in (CREATE, WRITE) if pair in pairs else ():

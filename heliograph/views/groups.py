@@ -148,7 +148,8 @@ async def _flow_groups(flow: Flow, settings: Settings, wanted: NameFilter | None
     finally:
         source_cluster.close()
         target_cluster.close()
-    return [_view(flow, group, ledger, source, target) for _, group in sorted(source.groups.items())]
+    sides = _Sides(flow, ledger, source, target)
+    return [sides.view(group) for _, group in sorted(source.groups.items())]
 
 
 def _is_wanted(flow: Flow, wanted: NameFilter | None, group: str) -> bool:
@@ -224,50 +225,52 @@ async def _look_at_target(flow: Flow, cluster: Cluster, ledger: Ledger, source: 
     )
 
 
-def _view(flow: Flow, group: SeenGroup, ledger: Ledger, source: _Source, target: _Target) -> GroupView:
-    there = target.groups.get(group.group)
-    return GroupView(
-        flow=flow.name,
-        group=group.group,
-        source_state=group.state or UNKNOWN,
-        source_members=group.members,
-        unconsumed=source.unconsumed.get(group.group, 0),
-        seen_s=None if source.is_live else max(0.0, time.time() - max(group.time_ms, ledger.contact_ms) / 1000),
-        target_state=there.state if there is not None else "none",
-        target_members=len(there.members) if there is not None else 0,
-        places=tuple(
-            _place(flow, ledger, (topic, partition), commit.offset, source, target, target.commits.get(group.group, {}))
-            for (topic, partition), commit in sorted(group.commits.items())
-        ),
-    )
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """All that is known of one flow."""
 
+    flow: Flow
+    ledger: Ledger
+    source: _Source
+    target: _Target
 
-def _place(
-    flow: Flow,
-    ledger: Ledger,
-    where: PartitionName,
-    committed: int,
-    source: _Source,
-    target: _Target,
-    there: Mapping[TopicPartition, Commit],
-) -> GroupPlace:
-    at = TopicPartition(flow.remote_topic(where[0]), where[1])
-    start, end = target.starts.get(at), target.ends.get(at)
-    translation = ledger.translate(where, committed)
-    if translation is not None and start is not None and end is not None:
-        translation = translation.within(start, end)
-    goes_on = there[at].offset if at in there else start
-    known = ledger.partitions.get(where)
-    entry = known.entry if known is not None else None
-    return GroupPlace(
-        topic=where[0],
-        partition=where[1],
-        source_committed=committed,
-        source_end=source.ends.get(where),
-        mirrored=entry.source_offset if entry is not None else 0,
-        translated=translation.offset if translation is not None else None,
-        grade=translation.grade if translation is not None else Grade.DEGRADED,
-        target_committed=there[at].offset if at in there else None,
-        target_end=end,
-        reread=max(0, translation.offset - goes_on) if translation is not None and goes_on is not None else None,
-    )
+    def view(self, group: SeenGroup) -> GroupView:
+        there = self.target.groups.get(group.group)
+        commits = self.target.commits.get(group.group, {})
+        last_seen_s = time.time() - max(group.time_ms, self.ledger.contact_ms) / 1000
+        return GroupView(
+            flow=self.flow.name,
+            group=group.group,
+            source_state=group.state or UNKNOWN,
+            source_members=group.members,
+            unconsumed=self.source.unconsumed.get(group.group, 0),
+            seen_s=None if self.source.is_live else max(0.0, last_seen_s),
+            target_state=there.state if there is not None else "none",
+            target_members=len(there.members) if there is not None else 0,
+            places=tuple(
+                self._place((topic, partition), commit.offset, commits)
+                for (topic, partition), commit in sorted(group.commits.items())
+            ),
+        )
+
+    def _place(self, where: PartitionName, committed: int, there: Mapping[TopicPartition, Commit]) -> GroupPlace:
+        at = TopicPartition(self.flow.remote_topic(where[0]), where[1])
+        start, end = self.target.starts.get(at), self.target.ends.get(at)
+        translation = self.ledger.translate(where, committed)
+        if translation is not None and start is not None and end is not None:
+            translation = translation.within(start, end)
+        goes_on = there[at].offset if at in there else start
+        known = self.ledger.partitions.get(where)
+        entry = known.entry if known is not None else None
+        return GroupPlace(
+            topic=where[0],
+            partition=where[1],
+            source_committed=committed,
+            source_end=self.source.ends.get(where),
+            mirrored=entry.source_offset if entry is not None else 0,
+            translated=translation.offset if translation is not None else None,
+            grade=translation.grade if translation is not None else Grade.DEGRADED,
+            target_committed=there[at].offset if at in there else None,
+            target_end=end,
+            reread=max(0, translation.offset - goes_on) if translation is not None and goes_on is not None else None,
+        )

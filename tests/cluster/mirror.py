@@ -262,6 +262,8 @@ def _defaults(clusters: Mapping[str, Cluster | str]) -> dict[str, str]:
         "config.storage.replication.factor": "1",
         "status.storage.replication.factor": "1",
         "refresh.topics.interval.seconds": "1",
+        "emit.heartbeats.enabled": "false",
+        "heartbeats.topic.replication.factor": "1",
     }
 
 

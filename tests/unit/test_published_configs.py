@@ -161,7 +161,7 @@ def test_lab_to_local_brokers(name: str, source: str) -> None:
     assert flow.mirrors("heartbeats")
     assert flow.remote_topic("heartbeats") == f"{source}.heartbeats"
     assert checkpoints_of(flow).groups.include == (".*",)
-    assert settings.heartbeats_everywhere
+    assert settings.other_heartbeats is not None
     assert set(settings.heartbeat_pairs()) == {(source, "target"), ("target", source)}
     target = settings.clusters["target"]
     assert target.bootstrap_servers == ("kafka1:9091", "kafka2:9092", "kafka3:9093")

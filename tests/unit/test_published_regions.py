@@ -162,7 +162,7 @@ def test_regions_are_exactly_once_where_it_is_asked_for(region: Region, index: i
 def test_regions_have_heartbeats_only_in_the_backup(region: Region, index: int) -> None:
     settings = load(region.file)
     heartbeats = flow_of(region, index).heartbeats
-    assert not settings.heartbeats_everywhere
+    assert settings.other_heartbeats is None
     assert list(settings.heartbeat_pairs()) == ([(NA, EU)] if region.heartbeats else [])
     assert (heartbeats is not None) is region.heartbeats
     if heartbeats is not None:

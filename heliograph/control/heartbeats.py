@@ -1,0 +1,204 @@
+"""Heartbeats: a record a second on each target, by which a mirrored copy shows that a flow is alive.
+
+Those of A->B are written into B; the flow B->A, if there is one, carries them to A. They need
+no flow to be enabled, and whatever goes wrong with them never concerns the copying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping
+
+from heliograph.config.parts import State
+from heliograph.config.settings import Heartbeats as Wanted
+from heliograph.config.settings import Settings
+from heliograph.errors import ConfigError, HeliographError, NotAuthorized
+from heliograph.kafka.admin import NewTopic
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.log import append
+from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror import mm2, store
+from heliograph.mirror.access import admin_security
+from heliograph.naming import HEARTBEATS
+
+log = logging.getLogger("heliograph")
+
+Pair = tuple[str, str]
+"""(source, target)"""
+CONNECTOR = "MirrorHeartbeatConnector"
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+
+class Schedule:
+    """When each pair's next heartbeat is due. Pure: its callers bring the time, in seconds."""
+
+    def __init__(self) -> None:
+        self._intervals: dict[Pair, float] = {}
+        self._due: dict[Pair, float] = {}
+
+    def set(self, intervals: Mapping[Pair, float], now: float) -> None:
+        """Go on with these pairs; a new one is due at once, one with another interval counts from its last."""
+        self._due = {
+            pair: self._due[pair] - self._intervals[pair] + interval if pair in self._due else now
+            for pair, interval in intervals.items()
+        }
+        self._intervals = dict(intervals)
+
+    def take(self, now: float) -> list[Pair]:
+        """The pairs that are due; heartbeats that were missed are not made up for."""
+        due = [pair for pair, at in self._due.items() if at <= now]
+        for pair in due:
+            following = self._due[pair] + self._intervals[pair]
+            self._due[pair] = following if following > now else now + self._intervals[pair]
+        return due
+
+    @property
+    def next_at(self) -> float | None:
+        return min(self._due.values(), default=None)
+
+
+class Heartbeats:
+    """Writes the heartbeats of all pairs of a configuration."""
+
+    def __init__(self, settings: Settings) -> None:
+        reachable = [alias for alias, cluster in settings.clusters.items() if cluster.bootstrap_servers]
+        pairs = settings.heartbeat_pairs()
+        self._targets = [_Target(alias, settings, pairs) for alias in reachable]
+
+    @property
+    def written(self) -> int:
+        return sum(target.written for target in self._targets)
+
+    @property
+    def failed(self) -> int:
+        return sum(target.failed for target in self._targets)
+
+    def apply(self, settings: Settings) -> None:
+        """Go on with changed settings of the same clusters."""
+        pairs = settings.heartbeat_pairs()
+        for target in self._targets:
+            target.apply(settings, pairs)
+
+    async def run(self) -> None:
+        """Write until cancelled; raises only what is a fault of our own."""
+        tasks = [asyncio.ensure_future(target.run()) for target in self._targets]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Target:
+    """All pairs that end in one cluster, by one client of it."""
+
+    def __init__(self, alias: str, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
+        self.written = 0
+        self.failed = 0
+        self._alias = alias
+        self._schedule = Schedule()
+        self._factor = -1
+        self._is_topic_there = False
+        self._named: set[tuple[str, object]] = set()
+        """Causes of the present trouble that were logged."""
+        self._changed = asyncio.Event()
+        self._cluster = Cluster(
+            alias,
+            [BrokerAddress.parse(text) for text in settings.clusters[alias].bootstrap_servers],
+            client_id="",
+            security=admin_security(settings, alias),
+        )
+        self.apply(settings, pairs)
+
+    def apply(self, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
+        mine = {pair: wanted for pair, wanted in pairs.items() if pair[1] == self._alias}
+        running = {pair: float(wanted.interval_s) for pair, wanted in mine.items() if wanted.state is State.RUNNING}
+        self._schedule.set(running, time.monotonic())
+        self._factor = next((wanted.replication_factor for wanted in mine.values()), -1)
+        self._cluster.security = admin_security(settings, self._alias)
+        self._cluster.client_id = client_id(mine)
+        self._changed.set()
+
+    async def run(self) -> None:
+        pause = FIRST_PAUSE_S
+        try:
+            while True:
+                at = self._schedule.next_at
+                await self._wait(None if at is None else max(0.0, at - time.monotonic()))
+                due = self._schedule.take(time.monotonic())
+                if not due:
+                    continue
+                if await self._write(due):
+                    pause = FIRST_PAUSE_S
+                    continue
+                await self._wait(pause * random.uniform(0.8, 1.2))
+                pause = min(pause * 1.5, LONGEST_PAUSE_S)
+        finally:
+            self._cluster.close()
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        """Wait so long, or for other settings."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    async def _write(self, due: list[Pair]) -> bool:
+        """Write the pairs' heartbeats in one batch; False, and a line in the log, if that cannot be."""
+        try:
+            await self._ensure_topic()
+            now_ms = int(time.time() * 1000)
+            beats = [mm2.Heartbeat(source=source, target=target, time_ms=now_ms) for source, target in due]
+            await append(self._cluster, HEARTBEATS, 0, [beat.encode() for beat in beats], now_ms=now_ms)
+        except HeliographError as error:
+            self.failed += len(due)
+            self._is_topic_there = False
+            self._name(error)
+            return False
+        self.written += len(due)
+        if self._named:
+            self._named.clear()
+            log.info('heartbeats into "%s" are written again', self._alias)
+        return True
+
+    async def _ensure_topic(self) -> None:
+        if self._is_topic_there:
+            return
+        catalogue = await self._cluster.refresh([HEARTBEATS])
+        if HEARTBEATS not in catalogue.topics:
+            brokers = len(catalogue.brokers)
+            if self._factor > brokers:
+                raise ConfigError(
+                    f'"{HEARTBEATS}" needs {self._factor} replicas, and there {"is" if brokers == 1 else "are"} '
+                    f"{brokers} broker{'' if brokers == 1 else 's'}",
+                    where=f'"{self._alias}"',
+                    remedy="lower heartbeats.topic.replication.factor, or set emit.heartbeats.enabled = false",
+                )
+            topic = NewTopic(name=HEARTBEATS, partitions=1, replication_factor=self._factor, configs=store.COMPACTED)
+            await store.ensure_topics(self._cluster, [topic], vital={HEARTBEATS})
+        self._is_topic_there = True
+
+    def _name(self, error: HeliographError) -> None:
+        """Once for each cause, until heartbeats are written again."""
+        cause = (error.code, error.details.get("error_code"))
+        if cause in self._named:
+            return
+        self._named.add(cause)
+        way_out = ", or set emit.heartbeats.enabled = false" if isinstance(error, NotAuthorized) else ""
+        log.warning('heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, way_out)
+
+
+def client_id(pairs: Iterable[Pair]) -> str:
+    """As MM2 names the one client of a pair; that of several is under a star."""
+    sources = [source for source, _ in pairs]
+    targets = {target for _, target in pairs}
+    if not sources:
+        return CONNECTOR
+    source = sources[0] if len(sources) == 1 else "*"
+    return f"{source}->{', '.join(targets)}|{CONNECTOR}|heartbeats-target-admin"
