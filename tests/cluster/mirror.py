@@ -264,6 +264,8 @@ def _defaults(clusters: Mapping[str, Cluster | str]) -> dict[str, str]:
         "refresh.topics.interval.seconds": "1",
         "emit.heartbeats.enabled": "false",
         "heartbeats.topic.replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
     }
 
 

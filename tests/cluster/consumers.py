@@ -1,0 +1,70 @@
+"""Consumer groups for tests: what they read, where they stand, who is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, TopicPartition
+
+from heliograph.lab import Cluster
+from tests.cluster.mirror import admin
+
+
+def consumer(cluster: Cluster, group: str, **config: Any) -> Consumer:
+    """A consumer of a group that commits when told to; underscores stand for dots."""
+    given = {name.replace("_", "."): value for name, value in config.items()}
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 50,
+            "log_level": 0,
+            **given,
+        }
+    )
+
+
+def consume(
+    cluster: Cluster, group: str, topic: str, count: int, *, timeout_s: float = 30.0, **config: Any
+) -> list[Message]:
+    """Join the group, read so many records, commit behind the last one of each partition, leave."""
+    reader = consumer(cluster, group, **config)
+    try:
+        reader.subscribe([topic])
+        found = read(reader, count, timeout_s=timeout_s)
+        last = {message.partition(): message.offset() + 1 for message in found}
+        reader.commit(
+            offsets=[TopicPartition(topic, partition, offset) for partition, offset in last.items()], asynchronous=False
+        )
+        return found
+    finally:
+        reader.close()
+
+
+def read(reader: Consumer, count: int, *, timeout_s: float = 30.0) -> list[Message]:
+    found: list[Message] = []
+    while len(found) < count:
+        batch = reader.consume(count - len(found), timeout_s)
+        assert batch, f"{len(found)} of {count} records came"
+        for message in batch:
+            assert message.error() is None, message.error()
+        found += batch
+    return found
+
+
+def commit(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int], *, metadata: str = "") -> None:
+    """Set a group's offsets from outside."""
+    places = [TopicPartition(topic, partition, offset, metadata) for (topic, partition), offset in offsets.items()]
+    for future in admin(cluster).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values():
+        for place in future.result(30).topic_partitions:
+            assert place.error is None, place.error
+
+
+def committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
+    """What a group has committed."""
+    request = [ConsumerGroupTopicPartitions(group)]
+    [future] = admin(cluster).list_consumer_group_offsets(request).values()
+    return {(place.topic, place.partition): place.offset for place in future.result(30).topic_partitions}
