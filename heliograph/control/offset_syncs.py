@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import append, read_whole
+from heliograph.kafka.log import append
 from heliograph.mirror import store
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.ledger import PartitionLedger, PartitionName
@@ -92,7 +92,7 @@ class OffsetSyncs:
         )
         await store.ensure_topics(self._cluster, [new], vital={topic})
         if self._flow.flow.offset_translation == "mm2":
-            syncs, self.skipped = await read_syncs(self._cluster, topic)
+            syncs, self.skipped = await store.read_syncs(self._cluster, topic)
             self._take(syncs)
         self._is_ready = True
 
@@ -104,18 +104,6 @@ class OffsetSyncs:
         """As MirrorMaker 2 does: the last sync kept at or below the offset; None if there is none."""
         found = self._stores.get(where)
         return found.translate(offset) if found is not None else None
-
-
-async def read_syncs(cluster: Cluster, topic: str) -> tuple[list[OffsetSync], int]:
-    """All offset syncs of a topic in their order, and how many records are none."""
-    syncs, skipped = [], 0
-    async for record in read_whole(cluster, topic):
-        sync = OffsetSync.parse(record.key, record.value)
-        if sync is None:
-            skipped += 1
-        else:
-            syncs.append(sync)
-    return syncs, skipped
 
 
 def _due(rule: SyncRule, known: PartitionLedger, offset: int) -> Iterable[tuple[int, int]]:

@@ -14,6 +14,7 @@ from heliograph.config.settings import ClusterSettings, Flow, Settings
 from heliograph.errors import (
     ConfigError,
     ForeignWrites,
+    HeliographError,
     NotAuthorized,
     TargetTopicLost,
     TopicRecreated,
@@ -33,6 +34,7 @@ from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
+from heliograph.mirror.rebuild import rebuild_pages
 from heliograph.mirror.runs import OpenPage, Page
 from heliograph.mirror.targets import TargetTopics
 
@@ -284,12 +286,47 @@ class FlowDriver:
                 page=self._pages.get(where),
                 pages=self.ledger.partition(where).pages,
             )
+        await self._rebuild({where: opened[where] for where in opened if starts[where].past is Past.OTHERS}, pages)
         await store.write_positions(self.target, self.terms(), opened)
         await store.write_entries(self.target, self.ledger_topic, self.flow.group_id, opened, pages)
         self.entries.update(opened)
         self._known.update(opened)
         self._pages.update({where: OpenPage(entry.run_source) for where, entry in opened.items()})
         self._positions.update({where: entry.source_offset for where, entry in opened.items()})
+
+    async def _rebuild(
+        self, opened: Mapping[PartitionName, Entry], pages: dict[PartitionName, dict[int, Page | None]]
+    ) -> None:
+        """Add what offset syncs prove about records that the ledger does not know; translations there are degraded."""
+        unknown = {where: entry for where, entry in opened.items() if entry.source_offset}
+        if not unknown:
+            return
+        cluster = self.source if self.flow.offset_syncs.location == "source" else self.target
+        topic = self.flow.offset_syncs_topic
+        syncs, skipped = [], 0
+        try:
+            if topic in cluster.catalogue.topics:
+                syncs, skipped = await store.read_syncs(cluster, topic)
+        except HeliographError as error:
+            log.warning('%s: the offset syncs in "%s" cannot be read: %s', self.name, topic, error)
+        by_partition: dict[PartitionName, list[tuple[int, int]]] = {}
+        for sync in syncs:
+            by_partition.setdefault((sync.topic, sync.partition), []).append((sync.upstream, sync.downstream))
+        for where, entry in unknown.items():
+            pages[where] |= await rebuild_pages(
+                self.target,
+                TopicPartition(self.flow.remote_topic(where[0]), where[1]),
+                by_partition.get(where, []),
+                position=entry.source_offset,
+                target_end=entry.target_offset,
+                count=entry.count,
+            )
+        log.warning(
+            "%s: %d partitions were copied before, and the ledger does not say how: it was rebuilt from %d offset "
+            "syncs (%d records were none); groups that stand there may read records again, and their translation is "
+            "said to be degraded",
+            *(self.name, len(unknown), len(syncs), skipped),
+        )
 
     def _next_count(self, where: PartitionName) -> int:
         previous = self.entries.get(where) or self._known.get(where)

@@ -12,10 +12,11 @@ from heliograph.config.settings import Flow
 from heliograph.errors import ClusterChanged, NotAuthorized
 from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import KeyValue, append, append_all, read_records
+from heliograph.kafka.log import KeyValue, append, append_all, read_records, read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import Entry, FlowTerms
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Seen
@@ -65,10 +66,9 @@ async def wait_for_topics(cluster: Cluster, names: Sequence[str]) -> None:
 async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
     """The whole ledger of one group; of several claims the first one counts."""
     where = TopicPartition(topic, 0)
+    ledger = Ledger(group_id=group_id, end=(await end_offsets(cluster, [where]))[where])
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
-    end = (await end_offsets(cluster, [where]))[where]
-    ledger = Ledger(group_id=group_id, end=end)
-    async for record in read_records(cluster, topic, 0, start, end):
+    async for record in read_records(cluster, topic, 0, start, ledger.end):
         ledger.take(record.key, record.value)
     return ledger
 
@@ -183,6 +183,18 @@ def store_keys(terms: FlowTerms, topic: str, partition: int) -> StoreKeys:
     position = formats.encode_position_key(terms.source, topic, partition, connector=terms.connector)
     stored_in = TopicPartition(terms.offset_topic, formats.partition_for(position, terms.offset_partitions))
     return StoreKeys(formats.encode_entry_key(terms.group_id, topic, partition), position, stored_in)
+
+
+async def read_syncs(cluster: Cluster, topic: str) -> tuple[list[OffsetSync], int]:
+    """All offset syncs of a topic in their order, and how many records are none."""
+    syncs, skipped = [], 0
+    async for record in read_whole(cluster, topic):
+        sync = OffsetSync.parse(record.key, record.value)
+        if sync is None:
+            skipped += 1
+        else:
+            syncs.append(sync)
+    return syncs, skipped
 
 
 async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[PartitionName, Entry]) -> None:

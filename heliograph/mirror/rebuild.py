@@ -1,0 +1,70 @@
+"""A ledger that is lost, or that another tool's work is not in, rebuilt as far as it can be.
+
+Offset syncs tell of single records where they stand. Between two of them that are equally far apart on both sides
+every record stands where it must, if the target's batches there are all of one producer: then their sequences are
+as far apart as their offsets. What cannot be proved so stays unknown, and its translation goes back to the last sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heliograph.errors import HeliographError
+from heliograph.kafka.batch import BatchHeader, iter_batches
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.log import fetch_partition
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror.model import SEQUENCE_MODULUS
+from heliograph.mirror.runs import Page, Run
+from heliograph.mirror.syncs import Sync, rebuild_runs
+
+MOST_SYNCS = 200
+"""Of one partition, the last ones: their topic is compacted, and has more only where it was not yet."""
+HEADER_BYTES = 1024
+
+
+async def rebuild_pages(
+    target: Cluster, where: TopicPartition, syncs: Sequence[Sync], *, position: int, target_end: int, count: int
+) -> dict[int, Page | None]:
+    """Pages of what syncs prove about the source offsets below a position; `where` is the target's partition."""
+    known = [sync for sync in syncs if sync[0] < position and sync[1] < target_end][-MOST_SYNCS:]
+    ends = []
+    if known and position - known[-1][0] == target_end - known[-1][1] > 1:
+        ends = [(position - 1, target_end - 1)]  # where the last record must stand, if nothing came between
+    pages: dict[int, Page | None] = {}
+    for run in rebuild_runs([*known, *ends], []):
+        for proved in [run] if await _is_one_producers(target, where, run) else _apart(run, known):
+            pages[proved.source] = Page.of(
+                proved.source, proved.source_end, count, [proved], target=proved.target, is_rebuilt=True
+            )
+    return pages
+
+
+def _apart(run: Run, syncs: Sequence[Sync]) -> list[Run]:
+    """The single records of a run that syncs vouch for."""
+    return [Run(*sync, 1) for sync in syncs if run.source <= sync[0] < run.source_end]
+
+
+async def _is_one_producers(target: Cluster, where: TopicPartition, run: Run) -> bool:
+    """Whether all batches from the first to the last record of a run are one producer's, by their headers."""
+    if run.length == 1:
+        return True
+    try:
+        first = await _batch_at(target, where, run.target)
+        last = await _batch_at(target, where, run.target_end - 1)
+    except HeliographError:
+        return False
+    if first is None or last is None or first.producer_id < 0:
+        return False
+    same = (first.producer_id, first.producer_epoch) == (last.producer_id, last.producer_epoch)
+    distance = (last.base_sequence - first.base_sequence) % SEQUENCE_MODULUS
+    return same and distance == last.base_offset - first.base_offset
+
+
+async def _batch_at(target: Cluster, where: TopicPartition, offset: int) -> BatchHeader | None:
+    """The header of the batch that holds an offset; None if that is gone."""
+    answer = await fetch_partition(target, *where, offset, max_bytes=HEADER_BYTES)
+    for header, _ in iter_batches(answer.records):
+        if header.base_offset <= offset < header.next_offset:
+            return header
+    return None
