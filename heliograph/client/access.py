@@ -114,9 +114,9 @@ def read_config(path: Path | str, target_alias: str, secrets: Path | None = None
             where=settings.file,
             remedy=f"the clusters are {', '.join(settings.clusters)}",
         )
-    flows = [flow for flow in settings.flows if flow.target == target_alias]
+    flows = [flow for flow in settings.enabled_flows or settings.flows if flow.target == target_alias]
     access = _access_of(settings, target_alias, flows)
-    policy = _common_policy(flows or settings.flows, where=settings.file)
+    policy = _common_policy(flows or settings.enabled_flows or settings.flows, where=settings.file)
     return ClientSettings(policy=policy, admin=access, consumer=access)
 
 

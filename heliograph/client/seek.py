@@ -192,11 +192,11 @@ class _Confluent:
     def start(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         assigned = {TopicPartition(p.topic, p.partition) for p in self.assigned()}
         new = [
-            self._library.TopicPartition(*where, self._library.OFFSET_STORED if offset is None else offset)
+            self._library.TopicPartition(*where, self._library.OFFSET_INVALID if offset is None else offset)
             for where, offset in offsets.items()
             if where not in assigned
         ]
-        if new or not offsets:
+        if new:  # else the library assigns by itself what it gave to the callback
             self._assign(new)
         for where, offset in offsets.items():
             if where in assigned and offset is not None:
