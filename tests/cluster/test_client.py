@@ -205,8 +205,8 @@ def test_a_client_works_beside_an_event_loop_and_from_a_configuration(backup: Cl
         ),
         (
             "CheckpointFormatter",
-            Checkpoint(group="\u00e9", topic="t", partition=2, upstream=5, downstream=6, metadata="m"),
-            "Checkpoint{consumerGroupId=\u00e9, topicPartition=t-2, upstreamOffset=5, downstreamOffset=6, metadata=m}\n",
+            Checkpoint(group="\u00e9", topic="t", partition=2, upstream=5, downstream=6),
+            "Checkpoint{consumerGroupId=\u00e9, topicPartition=t-2, upstreamOffset=5, downstreamOffset=6, metadata=}\n",
         ),
         (
             "HeartbeatFormatter",

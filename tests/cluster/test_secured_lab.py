@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 
+from heliograph.client import MirrorClient, Translated
 from heliograph.config.properties import property_line
 from heliograph.errors import (
     AuthenticationFailed,
@@ -21,14 +22,15 @@ from heliograph.kafka import cluster as kafka
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType, create_acls, delete_acls, describe_acls
 from heliograph.kafka.admin import NewTopic, create_topics
 from heliograph.kafka.security import PLAINTEXT, Security
-from heliograph.kafka.types import BrokerAddress
+from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.lab import Cluster, Lab, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.secured import STORES, unsigned_token
 from heliograph.lab.users import RULES
+from heliograph.mirror.mm2 import Checkpoint
 from tests.cluster.judge import Judge, start_java
 from tests.cluster.limited import ask
-from tests.cluster.mirror import unique
+from tests.cluster.mirror import create_topic, produce, unique
 
 Answer = TypeVar("Answer")
 Question = Callable[[kafka.Cluster], Awaitable[Answer]]
@@ -199,6 +201,31 @@ def test_the_proxy_closes_on_names_it_does_not_know(name: str, trio: Cluster) ->
 def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: str, keys: Secured, java: Judge) -> None:
     properties = keys.client_properties(listener, mechanism=mechanism, stores=stores)
     assert nodes_seen_by(java, properties) == 1
+
+
+def test_applications_ask_by_the_same_keys_as_with_java(north: Cluster, keys: Secured, java: Judge) -> None:
+    """Each role with a login of its own, where the common one would be refused."""
+    alias = unique("us")
+    for kind in ("heartbeats", "checkpoints.internal"):
+        create_topic(north, f"{alias}.{kind}")
+    record = Checkpoint(group="g", topic="t", partition=0, upstream=1, downstream=2)
+    key, value = record.encode()
+    produce(north, f"{alias}.checkpoints.internal", [value], keys=[key])
+    properties = {
+        **keys.client_properties("SASL_SSL"),
+        "sasl.jaas.config": keys.client_properties("SASL_SSL")["sasl.jaas.config"].replace("mirror", "nobody"),
+        **{f"admin.{name}": text for name, text in keys.client_properties("SASL_SSL", user="app").items()},
+        **{f"consumer.{name}": text for name, text in keys.client_properties("MTLS", user="app").items()},
+    }
+    with pytest.raises(AuthenticationFailed):
+        MirrorClient({name: text for name, text in properties.items() if "admin." not in name}).upstream_clusters()
+    client, theirs = MirrorClient(properties), java.mirror("RemoteClusterUtils")
+    assert alias in client.upstream_clusters()
+    assert client.translate_offsets(alias, "g") == {TopicPartition("t", 0): Translated(2, "", 1)}
+    assert client.upstream_clusters() == set(theirs.upstreamClusters(properties))
+    minute = java.jvm.java.time.Duration.ofSeconds(60)
+    [offset] = list(theirs.translateOffsets(properties, alias, "g", minute).entrySet())
+    assert (offset.getKey().toString(), offset.getValue().offset()) == ("t-0", 2)
 
 
 def test_java_comes_in_by_the_proxy(trio: Cluster) -> None:
