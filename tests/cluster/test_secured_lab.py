@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
 import pytest
@@ -30,7 +30,7 @@ from heliograph.lab.users import RULES
 from heliograph.mirror.mm2 import Checkpoint
 from tests.cluster.judge import Judge, start_java
 from tests.cluster.limited import ask
-from tests.cluster.mirror import create_topic, produce, unique
+from tests.cluster.mirror import admin, create_topic, produce, unique
 
 Answer = TypeVar("Answer")
 Question = Callable[[kafka.Cluster], Awaitable[Answer]]
@@ -203,28 +203,35 @@ def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: s
     assert nodes_seen_by(java, properties) == 1
 
 
-def test_applications_ask_by_the_same_keys_as_with_java(north: Cluster, keys: Secured, java: Judge) -> None:
-    """Each role with a login of its own, where the common one would be refused."""
+@pytest.fixture
+def upstream(north: Cluster) -> Iterator[str]:
+    """The alias of a cluster with heartbeats and a checkpoint here; mirrors of other tests would copy them."""
     alias = unique("us")
-    for kind in ("heartbeats", "checkpoints.internal"):
-        create_topic(north, f"{alias}.{kind}")
-    record = Checkpoint(group="g", topic="t", partition=0, upstream=1, downstream=2)
-    key, value = record.encode()
-    produce(north, f"{alias}.checkpoints.internal", [value], keys=[key])
+    made = [create_topic(north, f"{alias}.{kind}") for kind in ("heartbeats", "checkpoints.internal")]
+    key, value = Checkpoint(group="g", topic="t", partition=0, upstream=1, downstream=2).encode()
+    produce(north, made[1], [value], keys=[key])
+    yield alias
+    for deleted in admin(north).delete_topics(made).values():
+        deleted.result(30)
+
+
+def test_applications_ask_by_the_same_keys_as_with_java(upstream: str, keys: Secured, java: Judge) -> None:
+    """Each role with a login of its own, where the common one would be refused."""
+    common = keys.client_properties("SASL_SSL")
+    common["sasl.jaas.config"] = common["sasl.jaas.config"].replace("mirror", "nobody")
     properties = {
-        **keys.client_properties("SASL_SSL"),
-        "sasl.jaas.config": keys.client_properties("SASL_SSL")["sasl.jaas.config"].replace("mirror", "nobody"),
+        **common,
         **{f"admin.{name}": text for name, text in keys.client_properties("SASL_SSL", user="app").items()},
         **{f"consumer.{name}": text for name, text in keys.client_properties("MTLS", user="app").items()},
     }
     with pytest.raises(AuthenticationFailed):
-        MirrorClient({name: text for name, text in properties.items() if "admin." not in name}).upstream_clusters()
+        MirrorClient(common).upstream_clusters()
     client, theirs = MirrorClient(properties), java.mirror("RemoteClusterUtils")
-    assert alias in client.upstream_clusters()
-    assert client.translate_offsets(alias, "g") == {TopicPartition("t", 0): Translated(2, "", 1)}
+    assert upstream in client.upstream_clusters()
     assert client.upstream_clusters() == set(theirs.upstreamClusters(properties))
+    assert client.translate_offsets(upstream, "g") == {TopicPartition("t", 0): Translated(2, "", 1)}
     minute = java.jvm.java.time.Duration.ofSeconds(60)
-    [offset] = list(theirs.translateOffsets(properties, alias, "g", minute).entrySet())
+    [offset] = list(theirs.translateOffsets(properties, upstream, "g", minute).entrySet())
     assert (offset.getKey().toString(), offset.getValue().offset()) == ("t-0", 2)
 
 
