@@ -325,7 +325,7 @@ _OWN_KEYS = tuple(
         ),
         _key("max.bytes.per.second", N, "none", Scope.FLOW, L, "limit of a flow; `none`: no limit", low=1),
         _key(
-            "offset.translation", T, "exact", Scope.FLOW, H, "translation of positions: by the ledger, or by MM2's rule",
+            "offset.translation", T, "exact", Scope.FLOW, H, "positions by the ledger, or by MM2's rule",
             choices=("exact", "mm2"),
         ),
         _key("state", T, "running", Scope.FLOW, H, "`paused`, `stopped`: nothing is copied", choices=_STATES),

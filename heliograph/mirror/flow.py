@@ -32,6 +32,7 @@ from heliograph.mirror.counts import Past, Start, pages_at_opening
 from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.rebuild import rebuild_pages
@@ -303,7 +304,8 @@ class FlowDriver:
             return
         cluster = self.source if self.flow.offset_syncs.location == "source" else self.target
         topic = self.flow.offset_syncs_topic
-        syncs, skipped = [], 0
+        syncs: list[OffsetSync] = []
+        skipped = 0
         try:
             if topic in cluster.catalogue.topics:
                 syncs, skipped = await store.read_syncs(cluster, topic)

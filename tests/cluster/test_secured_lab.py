@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
 import pytest
 
+from heliograph.client import MirrorClient, Translated
 from heliograph.config.properties import property_line
 from heliograph.errors import (
     AuthenticationFailed,
@@ -21,14 +22,15 @@ from heliograph.kafka import cluster as kafka
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType, create_acls, delete_acls, describe_acls
 from heliograph.kafka.admin import NewTopic, create_topics
 from heliograph.kafka.security import PLAINTEXT, Security
-from heliograph.kafka.types import BrokerAddress
+from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.lab import Cluster, Lab, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.secured import STORES, unsigned_token
 from heliograph.lab.users import RULES
+from heliograph.mirror.mm2 import Checkpoint
 from tests.cluster.judge import Judge, start_java
 from tests.cluster.limited import ask
-from tests.cluster.mirror import unique
+from tests.cluster.mirror import admin, create_topic, produce, unique
 
 Answer = TypeVar("Answer")
 Question = Callable[[kafka.Cluster], Awaitable[Answer]]
@@ -199,6 +201,38 @@ def test_the_proxy_closes_on_names_it_does_not_know(name: str, trio: Cluster) ->
 def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: str, keys: Secured, java: Judge) -> None:
     properties = keys.client_properties(listener, mechanism=mechanism, stores=stores)
     assert nodes_seen_by(java, properties) == 1
+
+
+@pytest.fixture
+def upstream(north: Cluster) -> Iterator[str]:
+    """The alias of a cluster with heartbeats and a checkpoint here; mirrors of other tests would copy them."""
+    alias = unique("us")
+    made = [create_topic(north, f"{alias}.{kind}") for kind in ("heartbeats", "checkpoints.internal")]
+    key, value = Checkpoint(group="g", topic="t", partition=0, upstream=1, downstream=2).encode()
+    produce(north, made[1], [value], keys=[key])
+    yield alias
+    for deleted in admin(north).delete_topics(made).values():
+        deleted.result(30)
+
+
+def test_applications_ask_by_the_same_keys_as_with_java(upstream: str, keys: Secured, java: Judge) -> None:
+    """Each role with a login of its own, where the common one would be refused."""
+    common = keys.client_properties("SASL_SSL")
+    common["sasl.jaas.config"] = common["sasl.jaas.config"].replace("mirror", "nobody")
+    properties = {
+        **common,
+        **{f"admin.{name}": text for name, text in keys.client_properties("SASL_SSL", user="app").items()},
+        **{f"consumer.{name}": text for name, text in keys.client_properties("MTLS", user="app").items()},
+    }
+    with pytest.raises(AuthenticationFailed):
+        MirrorClient(common).upstream_clusters()
+    client, theirs = MirrorClient(properties), java.mirror("RemoteClusterUtils")
+    assert upstream in client.upstream_clusters()
+    assert client.upstream_clusters() == set(theirs.upstreamClusters(properties))
+    assert client.translate_offsets(upstream, "g") == {TopicPartition("t", 0): Translated(2, "", 1)}
+    minute = java.jvm.java.time.Duration.ofSeconds(60)
+    [offset] = list(theirs.translateOffsets(properties, upstream, "g", minute).entrySet())
+    assert (offset.getKey().toString(), offset.getValue().offset()) == ("t-0", 2)
 
 
 def test_java_comes_in_by_the_proxy(trio: Cluster) -> None:

@@ -1,0 +1,150 @@
+"""A Java client's properties as heliograph uses them: addresses, security, replication policy. No IO but secrets.
+
+As in MirrorMaker 2's client, `admin.` and `consumer.` before a connection setting give it to that role alone; other
+settings of a role have no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heliograph.config.clients import CLIENT_NAMES
+from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.load import load_settings
+from heliograph.config.secrets import Resolver
+from heliograph.config.settings import Flow, Settings
+from heliograph.config.table import DEFAULTS
+from heliograph.config.values import BadValue, parse_address, parse_value, split_list
+from heliograph.errors import ConfigError
+from heliograph.kafka.security import PROTOCOLS, Security
+from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror.access import Role, security_of
+from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
+
+WHERE = "client properties"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """The way to a cluster."""
+
+    alias: str
+    """For messages."""
+    bootstrap: tuple[BrokerAddress, ...]
+    security: Security
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    policy: ReplicationPolicy
+    admin: Access
+    consumer: Access
+
+
+def read_properties(properties: Mapping[str, str]) -> ClientSettings:
+    """Placeholders in the values are looked up; raises ConfigError."""
+    report, resolver = Report(WHERE), Resolver()
+    entries = {key: Entry(key, value) for key, value in properties.items()}
+    config = resolver.resolve_all(entries, report)
+    report.raise_errors()
+    return ClientSettings(
+        policy=_policy(config),
+        admin=_access(config, resolver, "admin"),
+        consumer=_access(config, resolver, "consumer"),
+    )
+
+
+def _access(config: Config, resolver: Resolver, role: str) -> Access:
+    own = {name: config[f"{role}.{name}"] for name in CLIENT_NAMES if f"{role}.{name}" in config}
+    merged = {name: config[name] for name in CLIENT_NAMES if name in config} | own
+    servers = merged.pop("bootstrap.servers", None)
+    bootstrap = _addresses(servers)
+    entry = merged.pop("security.protocol", None)
+    protocol = entry.value.strip().upper() if entry else "PLAINTEXT"
+    if protocol not in PROTOCOLS:
+        raise ConfigError("security.protocol is not known", where=WHERE, remedy=f"one of {', '.join(PROTOCOLS)}")
+    references = {name: entry.reference for name, entry in merged.items() if entry.reference}
+    values = {name: entry.value for name, entry in merged.items() if name not in references}
+    security = Security(protocol, values, references, resolver.reader())
+    return Access(alias=str(bootstrap[0]), bootstrap=bootstrap, security=security)
+
+
+def _addresses(servers: Entry | None) -> tuple[BrokerAddress, ...]:
+    texts = [text for text in split_list(servers.value) if text] if servers else []
+    if not texts:
+        raise ConfigError("there are no bootstrap.servers", where=WHERE, remedy="give them as host:port")
+    try:
+        return tuple(BrokerAddress.parse(parse_address(text)) for text in dict.fromkeys(texts))
+    except BadValue as error:
+        raise ConfigError(f"bootstrap.servers {error}", where=WHERE) from None
+
+
+def _policy(config: Config) -> ReplicationPolicy:
+    separator = config.get("replication.policy.separator")
+    # As in Java, the flag counts only beside a separator.
+    flag = config.get("replication.policy.internal.topic.separator.enabled") if separator else None
+    class_name = config.get("replication.policy.class")
+    alias = config.get("source.cluster.alias")
+    return make_policy(
+        class_name.value if class_name else str(DEFAULTS["replication.policy.class"].default),
+        separator.value if separator else ".",
+        alias.value if alias else None,
+        internal_separator_enabled=_flag(flag) if flag else True,
+    )
+
+
+def _flag(entry: Entry) -> bool:
+    try:
+        return bool(parse_value(DEFAULTS[entry.key], entry.value))
+    except BadValue as error:
+        raise ConfigError(f"{entry.key} {error}", where=WHERE) from None
+
+
+# -- from a configuration file
+
+
+def read_config(path: Path | str, target_alias: str, secrets: Path | None = None) -> ClientSettings:
+    """As the flows that end in the cluster reach it; by the cluster's own settings if none does."""
+    settings = load_settings(path, secrets=secrets)
+    if target_alias not in settings.clusters:
+        raise ConfigError(
+            f'there is no cluster "{target_alias}"',
+            where=settings.file,
+            remedy=f"the clusters are {', '.join(settings.clusters)}",
+        )
+    flows = [flow for flow in settings.enabled_flows or settings.flows if flow.target == target_alias]
+    access = _access_of(settings, target_alias, flows)
+    policy = _common_policy(flows or settings.enabled_flows or settings.flows, where=settings.file)
+    return ClientSettings(policy=policy, admin=access, consumer=access)
+
+
+def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> Access:
+    cluster = settings.clusters[alias]
+    own = Security(
+        cluster.security_protocol,
+        {key: value for key, value in cluster.properties.items() if key not in cluster.references},
+        cluster.references,
+        settings.secrets,
+    )
+    first = next((security_of(settings, flow, Role.TARGET_ADMIN) for flow in flows), own)
+    bootstrap = tuple(BrokerAddress.parse(text) for text in cluster.bootstrap_servers)
+    if not bootstrap:
+        raise ConfigError(f'cluster "{alias}" has no bootstrap servers', where=settings.file)
+    return Access(alias=alias, bootstrap=bootstrap, security=first)
+
+
+def _common_policy(flows: Iterable[Flow], *, where: str) -> ReplicationPolicy:
+    """With names that stay as they are, the source is known only if there is one."""
+    policies = [flow.policy for flow in flows if isinstance(flow.policy, DefaultPolicy)]
+    alike = {replace(policy, source_alias=None) for policy in policies}
+    if len(alike) > 1:
+        raise ConfigError(
+            "the flows to this cluster have different replication policies",
+            where=where,
+            remedy="give the client's properties, with the policy to go by",
+        )
+    sources = {policy.source_alias for policy in policies if isinstance(policy, IdentityPolicy)}
+    [policy] = alike
+    return replace(policy, source_alias=sources.pop()) if len(sources) == 1 else policy

@@ -1,0 +1,182 @@
+"""`MirrorClient`: what applications and tools ask of a target cluster, like MirrorMaker 2's class of that name.
+
+Synchronous. Every question opens connections of its own and closes them again, so that a client may be kept for days,
+used by several threads, and taken through a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from heliograph.client import names
+from heliograph.client.access import Access, ClientSettings, read_config, read_properties
+from heliograph.client.checkpoints import Found, Offsets, Wanted, read_checkpoints
+from heliograph.errors import Unreachable
+from heliograph.kafka.cluster import Cluster
+from heliograph.naming import ReplicationPolicy
+
+CLIENT_ID = "heliograph-client"
+
+By = Literal["checkpoint", "ledger"]
+T = TypeVar("T")
+
+logger = logging.getLogger("heliograph.client")
+
+
+class MirrorClient:
+    """Asks one target cluster.
+
+        with MirrorClient({"bootstrap.servers": "backup:9092"}) as client:
+            offsets = client.translate_offsets("primary", "billing")
+
+    The properties are those of a Java client, and `replication.policy.*` if the mirror has such; under
+    IdentityReplicationPolicy `source.cluster.alias` names the source of the topics.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._begin(read_properties(properties))
+
+    @classmethod
+    def from_config(cls, path: Path | str, target_alias: str, secrets: Path | None = None) -> Self:
+        """By a configuration of heliograph or MirrorMaker 2; `secrets` is the folder of those that are mounted."""
+        client = cls.__new__(cls)
+        client._begin(read_config(path, target_alias, secrets))
+        return client
+
+    def _begin(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self.skipped: Counter[str] = Counter()
+        """Records that are no checkpoints, by topic, over all questions."""
+        self.incomplete: Counter[str] = Counter()
+        """How often a topic could not be read to its end in time."""
+
+    def __repr__(self) -> str:
+        return f"<MirrorClient of {self._settings.admin.alias}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """For those used to Java's client; nothing stays open between questions."""
+
+    @property
+    def replication_policy(self) -> ReplicationPolicy:
+        return self._settings.policy
+
+    # -- by the names of topics
+
+    def replication_hops(self, alias: str) -> int:
+        """How many flows lie between that cluster and this one; -1 if its heartbeats do not arrive here."""
+        return names.replication_hops(self.replication_policy, self._topics(), alias)
+
+    def heartbeat_topics(self) -> set[str]:
+        return names.heartbeat_topics(self.replication_policy, self._topics())
+
+    def checkpoint_topics(self) -> set[str]:
+        return names.checkpoint_topics(self.replication_policy, self._topics())
+
+    def upstream_clusters(self) -> set[str]:
+        """Aliases of the clusters whose heartbeats arrive here, directly or through others."""
+        return names.upstream_clusters(self.replication_policy, self._topics())
+
+    def remote_topics(self, source: str | None = None) -> set[str]:
+        """The copies on this cluster; with a source, those that came from it last."""
+        return names.remote_topics(self.replication_policy, self._topics(), source)
+
+    def _topics(self) -> set[str]:
+        async def list_topics(cluster: Cluster) -> set[str]:
+            return set((await cluster.refresh()).topics)
+
+        return _ask(self._settings.admin, list_topics)
+
+    # -- by records
+
+    @overload
+    def translate_offsets(self, alias: str, group: str, timeout_s: float = ..., by: By = ...) -> Offsets: ...
+
+    @overload
+    def translate_offsets(
+        self, alias: str, group: re.Pattern[str], timeout_s: float = ..., by: By = ...
+    ) -> dict[str, Offsets]: ...
+
+    def translate_offsets(
+        self, alias: str, group: str | re.Pattern[str], timeout_s: float = 60.0, by: By = "checkpoint"
+    ) -> Offsets | dict[str, Offsets]:
+        """Where a group that read on cluster `alias` goes on here: for each partition of this cluster's topics.
+
+        Of a pattern all groups whose whole names match. As with Java's client, what was read when time is up is the
+        answer, and older than it could be; `incomplete` counts that. Raises if there are no checkpoints of `alias`.
+        """
+        pattern = re.compile(re.escape(group)) if isinstance(group, str) else group
+        translate = self._by_ledger if by == "ledger" else self._by_checkpoint
+        groups = translate(alias, lambda name: pattern.fullmatch(name) is not None, timeout_s)
+        return groups.get(group, {}) if isinstance(group, str) else groups
+
+    def _by_checkpoint(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
+        topic = self.replication_policy.checkpoints_topic(alias)
+        found = Found(wanted)
+
+        async def read(cluster: Cluster) -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await read_checkpoints(cluster, topic, found)
+
+        _ask(self._settings.consumer, read)
+        if not found.is_begun:
+            raise _too_slow(self._settings.consumer, timeout_s)
+        if not found.is_complete:
+            self.incomplete[topic] += 1
+            logger.warning("%s was not read to its end within %g s; offsets may be older ones", topic, timeout_s)
+        if found.skipped:
+            if topic not in self.skipped:
+                logger.warning("%d records of %s are no checkpoints and are passed over", found.skipped, topic)
+            self.skipped[topic] += found.skipped
+        return found.groups
+
+    def _by_ledger(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
+        async def read(cluster: Cluster) -> dict[str, Offsets]:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await _translate_by_ledger(cluster, alias, wanted)
+            except TimeoutError:
+                raise _too_slow(self._settings.consumer, timeout_s) from None
+
+        return _ask(self._settings.consumer, read)
+
+
+async def _translate_by_ledger(cluster: Cluster, alias: str, wanted: Wanted) -> dict[str, Offsets]:
+    raise NotImplementedError("translation by the ledger is not built yet")
+
+
+def _too_slow(access: Access, timeout_s: float) -> Unreachable:
+    return Unreachable(f"no answer within {timeout_s:g} s", where=f'"{access.alias}"')
+
+
+def _ask(access: Access, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    """Put a question to a cluster, wherever we are: in a thread of its own beside an event loop that runs here."""
+
+    async def ask() -> T:
+        cluster = Cluster(access.alias, access.bootstrap, client_id=CLIENT_ID, security=access.security)
+        with contextlib.closing(cluster):
+            return await question(cluster)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(ask())
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, ask()).result()
