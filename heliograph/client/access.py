@@ -7,8 +7,9 @@ settings of a role have no effect.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.findings import Config, Entry, Report
@@ -36,11 +37,27 @@ class Access:
     security: Security
 
 
+class LedgerPlace(NamedTuple):
+    """Where the ledger of a flow is to be looked for."""
+
+    topics: tuple[str, ...]
+    group_id: str | None
+    """The mirror's; None if it does not matter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     policy: ReplicationPolicy
     admin: Access
     consumer: Access
+    ledgers: Mapping[str, LedgerPlace] = field(default_factory=dict)
+    """By source alias, where it is not the usual place."""
+    group_id: str | None = None
+    """Of the mirror, if several share the target."""
+
+    def ledger_of(self, alias: str) -> LedgerPlace:
+        usual = LedgerPlace((f"mm2-ledger.{alias}.internal", f"mm2-offsets.{alias}.internal"), self.group_id)
+        return self.ledgers.get(alias, usual)
 
 
 def read_properties(properties: Mapping[str, str]) -> ClientSettings:
@@ -53,6 +70,7 @@ def read_properties(properties: Mapping[str, str]) -> ClientSettings:
         policy=_policy(config),
         admin=_access(config, resolver, "admin"),
         consumer=_access(config, resolver, "consumer"),
+        group_id=config["group.id"].value if "group.id" in config else None,
     )
 
 
@@ -117,7 +135,10 @@ def read_config(path: Path | str, target_alias: str, secrets: Path | None = None
     flows = [flow for flow in settings.enabled_flows or settings.flows if flow.target == target_alias]
     access = _access_of(settings, target_alias, flows)
     policy = _common_policy(flows or settings.enabled_flows or settings.flows, where=settings.file)
-    return ClientSettings(policy=policy, admin=access, consumer=access)
+    ledgers = {
+        flow.source: LedgerPlace((flow.ledger_topic, flow.offset_storage_topic), flow.group_id) for flow in flows
+    }
+    return ClientSettings(policy=policy, admin=access, consumer=access, ledgers=ledgers)
 
 
 def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> Access:

@@ -30,6 +30,10 @@ class Translated(NamedTuple):
     """Of the group's commit on the source."""
     upstream: int
     """Its offset on the source when it was translated."""
+    grade: str = "checkpoint"
+    """How sure this is: by a checkpoint, or by the ledger `exact`, `ahead` of what is mirrored, or `degraded`."""
+    ahead: int = 0
+    """Source offsets that the group has read and the target does not have."""
 
 
 Offsets = dict[TopicPartition, Translated]

@@ -20,8 +20,11 @@ from typing import Any, Literal, Self, TypeVar, overload
 from heliograph.client import names
 from heliograph.client.access import Access, ClientSettings, read_config, read_properties
 from heliograph.client.checkpoints import Found, Offsets, Wanted, read_checkpoints
+from heliograph.client.ledger import read_ledger, translate_groups, translate_positions
 from heliograph.errors import Unreachable
 from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror.ledger import Ledger
 from heliograph.naming import ReplicationPolicy
 
 CLIENT_ID = "heliograph-client"
@@ -55,7 +58,7 @@ class MirrorClient:
     def _begin(self, settings: ClientSettings) -> None:
         self._settings = settings
         self.skipped: Counter[str] = Counter()
-        """Records that are no checkpoints, by topic, over all questions."""
+        """Records that could not be read, by topic, over all questions."""
         self.incomplete: Counter[str] = Counter()
         """How often a topic could not be read to its end in time."""
 
@@ -120,6 +123,7 @@ class MirrorClient:
 
         Of a pattern all groups whose whole names match. As with Java's client, what was read when time is up is the
         answer, and older than it could be; `incomplete` counts that. Raises if there are no checkpoints of `alias`.
+        By the ledger the answer is exact, by the commits last seen on the source; it is whole or an error.
         """
         pattern = re.compile(re.escape(group)) if isinstance(group, str) else group
         translate = self._by_ledger if by == "ledger" else self._by_checkpoint
@@ -141,25 +145,48 @@ class MirrorClient:
         if not found.is_complete:
             self.incomplete[topic] += 1
             logger.warning("%s was not read to its end within %g s; offsets may be older ones", topic, timeout_s)
-        if found.skipped:
-            if topic not in self.skipped:
-                logger.warning("%d records of %s are no checkpoints and are passed over", found.skipped, topic)
-            self.skipped[topic] += found.skipped
+        self._count_skipped(topic, found.skipped, "checkpoints")
         return found.groups
 
+    def translate_positions(
+        self, alias: str, offsets: Mapping[tuple[str, int], int], timeout_s: float = 60.0
+    ) -> Offsets:
+        """Where anybody goes on here who stands at these offsets of topics of cluster `alias`, by the ledger."""
+        wanted = {TopicPartition(*where): offset for where, offset in offsets.items()}
+
+        async def translate(cluster: Cluster, ledger: Ledger) -> Offsets:
+            return await translate_positions(cluster, alias, ledger, self.replication_policy, wanted)
+
+        return self._with_ledger(alias, timeout_s, translate)
+
     def _by_ledger(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
-        async def read(cluster: Cluster) -> dict[str, Offsets]:
+        async def translate(cluster: Cluster, ledger: Ledger) -> dict[str, Offsets]:
+            return await translate_groups(cluster, alias, ledger, self.replication_policy, wanted)
+
+        return self._with_ledger(alias, timeout_s, translate)
+
+    def _with_ledger(
+        self, alias: str, timeout_s: float, question: Callable[[Cluster, Ledger], Coroutine[Any, Any, T]]
+    ) -> T:
+        topics, group_id = self._settings.ledger_of(alias)
+
+        async def read(cluster: Cluster) -> T:
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await _translate_by_ledger(cluster, alias, wanted)
+                    ledger = await read_ledger(cluster, alias, group_id=group_id, topics=topics)
+                    self._count_skipped(topics[0], ledger.unreadable, "records of a ledger")
+                    return await question(cluster, ledger)
             except TimeoutError:
                 raise _too_slow(self._settings.consumer, timeout_s) from None
 
         return _ask(self._settings.consumer, read)
 
-
-async def _translate_by_ledger(cluster: Cluster, alias: str, wanted: Wanted) -> dict[str, Offsets]:
-    raise NotImplementedError("translation by the ledger is not built yet")
+    def _count_skipped(self, topic: str, number: int, what: str) -> None:
+        if not number:
+            return
+        if topic not in self.skipped:
+            logger.warning("%d records of %s are no %s and are passed over", number, topic, what)
+        self.skipped[topic] += number
 
 
 def _too_slow(access: Access, timeout_s: float) -> Unreachable:

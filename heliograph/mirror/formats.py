@@ -271,6 +271,15 @@ def _parse_page(rest: list[Any], value: bytes | None) -> PageRecord | None:
     return PageRecord(topic=topic, partition=partition, start=start, page=page)
 
 
+def group_of(key: bytes | None) -> str | None:
+    """Whose record of the ledger this is, by its `group.id`; None if it is none."""
+    try:
+        group = json.loads(key or b"")[1]
+    except (ValueError, TypeError, KeyError, IndexError):
+        return None
+    return group if isinstance(group, str) else None
+
+
 def is_foreign(group_id: str, key: bytes | None) -> bool:
     """The record belongs to another group that shares the ledger topic."""
     try:

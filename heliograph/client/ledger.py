@@ -1,0 +1,104 @@
+"""Groups' offsets by the ledger on a target: exact, and for any offset, whether or not a checkpoint has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from heliograph.client.checkpoints import Offsets, Translated, Wanted
+from heliograph.errors import BrokerRefused, ConfigError
+from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
+from heliograph.kafka.log import read_whole
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror.formats import group_of
+from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.seen import GroupCommit
+from heliograph.naming import ReplicationPolicy
+
+
+async def read_ledger(cluster: Cluster, alias: str, *, group_id: str | None, topics: Iterable[str]) -> Ledger:
+    """The ledger of the flow from `alias`, from the first topic that has one; the mirror's `group.id` may be given."""
+    names = list(topics)
+    present = (await cluster.refresh(names)).topics
+    for topic in names:
+        if topic not in present:
+            continue
+        ledgers: dict[str, Ledger] = {}
+        async for record in read_whole(cluster, topic):
+            owner = group_of(record.key)
+            if owner is not None and group_id in (None, owner):
+                ledgers.setdefault(owner, Ledger(group_id=owner)).take(record.key, record.value)
+        claimed = [ledger for ledger in ledgers.values() if ledger.claim is not None]
+        if len(claimed) > 1:
+            raise ConfigError(
+                f'several mirrors have their ledger in "{topic}"',
+                where=f'"{cluster.alias}"',
+                remedy=f"choose one by group.id: {', '.join(sorted(ledger.group_id for ledger in claimed))}",
+            )
+        if claimed:
+            return claimed[0]
+    raise BrokerRefused(
+        f'there is no ledger of "{alias}"',
+        where=f'"{cluster.alias}"',
+        why="nothing was ever mirrored from there by heliograph, or we may not read it",
+        remedy="check the alias, and the right to Read the topic; checkpoints may tell more",
+        error_code=UNKNOWN_TOPIC,
+    )
+
+
+async def translate_groups(
+    cluster: Cluster, alias: str, ledger: Ledger, policy: ReplicationPolicy, wanted: Wanted
+) -> dict[str, Offsets]:
+    """Where each group goes on that was seen on the source."""
+    commits = {name: seen.commits for name, seen in ledger.groups.items() if seen.commits and wanted(name)}
+    places = {where for found in commits.values() for where in found}
+    bounds = await _bounds(cluster, {_remote(policy, alias, where) for where in places})
+    return {name: _translated(ledger, alias, policy, found, bounds) for name, found in commits.items()}
+
+
+async def translate_positions(
+    cluster: Cluster, alias: str, ledger: Ledger, policy: ReplicationPolicy, offsets: Mapping[TopicPartition, int]
+) -> Offsets:
+    """Where anybody goes on who stands at these offsets of the source; partitions never mirrored are left out."""
+    bounds = await _bounds(cluster, {_remote(policy, alias, where) for where in offsets})
+    found = {where: GroupCommit(offset, "") for where, offset in offsets.items()}
+    return _translated(ledger, alias, policy, found, bounds)
+
+
+def _remote(policy: ReplicationPolicy, alias: str, where: TopicPartition) -> TopicPartition:
+    return TopicPartition(policy.format_remote_topic(alias, where.topic), where.partition)
+
+
+_Bounds = dict[TopicPartition, tuple[int, int]]
+
+
+async def _bounds(cluster: Cluster, partitions: set[TopicPartition]) -> _Bounds:
+    """Where the logs of the target begin and end; those whose leader does not answer are left out."""
+    await cluster.refresh({where.topic for where in partitions})
+    starts, ends = await asyncio.gather(
+        list_offsets(cluster, partitions, EARLIEST), list_offsets(cluster, partitions, LATEST)
+    )
+    return {
+        where: (starts[where].offset, ends[where].offset)
+        for where in partitions
+        if not starts[where].error_code and not ends[where].error_code
+    }
+
+
+def _translated(
+    ledger: Ledger,
+    alias: str,
+    policy: ReplicationPolicy,
+    commits: Mapping[TopicPartition, GroupCommit],
+    bounds: _Bounds,
+) -> Offsets:
+    offsets: Offsets = {}
+    for where, commit in commits.items():
+        found = ledger.translate((where.topic, where.partition), commit.offset)
+        remote = _remote(policy, alias, where)
+        if found is None or remote not in bounds:
+            continue
+        offset, grade, ahead = found.within(*bounds[remote])
+        offsets[remote] = Translated(offset, commit.metadata, commit.offset, str(grade), ahead)
+    return offsets
