@@ -36,6 +36,8 @@ def compare(running: Settings, wanted: Settings) -> Changes:
     by_name = {flow.name: flow for flow in wanted.flows}
     for flow in running.flows:
         new = by_name.pop(flow.name, None)
+        if new is None and not flow.enabled:
+            continue
         if new is None:
             waiting.append(f"{flow.name} is gone")
             flows.append(flow)
@@ -71,8 +73,8 @@ def compare(running: Settings, wanted: Settings) -> Changes:
 
 
 def _other_heartbeats(before: Settings, after: Settings) -> list[str]:
-    """A line if heartbeats of pairs change that no flow was written for."""
-    known = {(flow.source, flow.target) for flow in before.flows}
+    """A line if heartbeats of pairs change that no flow is written for, before or after."""
+    known = {(flow.source, flow.target) for flow in before.flows} & {(flow.source, flow.target) for flow in after.flows}
     one, other = before.heartbeat_pairs(), after.heartbeat_pairs()
     changed = [pair for pair in {**one, **other} if one.get(pair) != other.get(pair) and pair not in known]
     names = [f"{source}->{target}" for source, target in changed[:NAMED]]

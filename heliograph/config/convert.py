@@ -140,12 +140,9 @@ def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str,
     """Keys and values; a key may come twice."""
     yield "clusters", ", ".join(dict.fromkeys(alias for part in parts for alias in part.clusters))
     for part in parts:
-        for key, entry in part.top.items():
-            if key.startswith(_FROM_THE_TOP):
-                yield key, _written(key, entry, "", result)
+        top = {key: entry for key, entry in part.top.items() if key.startswith(_FROM_THE_TOP)}
+        yield from ((key, _written(key, entry, "", result)) for key, entry in (top | _other_heartbeats(part)).items())
     yield "emit.heartbeats.enabled", str(any(part.heartbeats_everywhere for part in parts)).lower()
-    for part in parts:
-        yield from ((key, _written(key, entry, "", result)) for key, entry in _other_heartbeats(part).items())
     for part in parts:
         for alias, config in part.clusters.items():
             for key, value in _cluster_lines(config, alias, result):
@@ -276,6 +273,10 @@ def to_resources(parts: Sequence[Parts], *, name: str = "heliograph") -> Convert
         for flow in part.flows:
             label = _unused(_label(f"{name}-{flow.source}-{flow.target}"), documents)
             documents[label] = _document(flow, part, label, result)
+    if not documents:
+        raise ConfigError(
+            "the file has no flow, and a resource has room for flows alone", remedy='write "A->B.enabled = true"'
+        )
     result.text = yaml.dump_all(
         documents.values(), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, explicit_start=True, width=1_000_000
     )

@@ -66,7 +66,8 @@ class Heartbeats:
 
     def __init__(self, settings: Settings) -> None:
         reachable = [alias for alias, cluster in settings.clusters.items() if cluster.bootstrap_servers]
-        self._targets = [_Target(alias, settings) for alias in reachable]
+        pairs = settings.heartbeat_pairs()
+        self._targets = [_Target(alias, settings, pairs) for alias in reachable]
 
     @property
     def written(self) -> int:
@@ -96,7 +97,7 @@ class Heartbeats:
 class _Target:
     """All pairs that end in one cluster, by one client of it."""
 
-    def __init__(self, alias: str, settings: Settings) -> None:
+    def __init__(self, alias: str, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
         self.written = 0
         self.failed = 0
         self._alias = alias
@@ -112,7 +113,7 @@ class _Target:
             client_id="",
             security=admin_security(settings, alias),
         )
-        self.apply(settings, settings.heartbeat_pairs())
+        self.apply(settings, pairs)
 
     def apply(self, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
         mine = {pair: wanted for pair, wanted in pairs.items() if pair[1] == self._alias}
@@ -127,26 +128,26 @@ class _Target:
         pause = FIRST_PAUSE_S
         try:
             while True:
-                await self._wait_until_due()
+                at = self._schedule.next_at
+                await self._wait(None if at is None else max(0.0, at - time.monotonic()))
                 due = self._schedule.take(time.monotonic())
                 if not due:
                     continue
                 if await self._write(due):
                     pause = FIRST_PAUSE_S
                     continue
-                await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+                await self._wait(pause * random.uniform(0.8, 1.2))
                 pause = min(pause * 1.5, LONGEST_PAUSE_S)
         finally:
             self._cluster.close()
 
-    async def _wait_until_due(self) -> None:
-        at = self._schedule.next_at
+    async def _wait(self, timeout_s: float | None) -> None:
+        """Wait so long, or for other settings."""
         try:
-            timeout = None if at is None else max(0.0, at - time.monotonic())
-            await asyncio.wait_for(self._changed.wait(), timeout)
-            self._changed.clear()
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
         except TimeoutError:
             return
+        self._changed.clear()
 
     async def _write(self, due: list[Pair]) -> bool:
         """Write the pairs' heartbeats in one batch; False, and a line in the log, if that cannot be."""
@@ -189,11 +190,8 @@ class _Target:
         if cause in self._named:
             return
         self._named.add(cause)
-        grant = isinstance(error, NotAuthorized) and not error.remedy
-        advice = f'; grant Create and Write on topic "{HEARTBEATS}", or set emit.heartbeats.enabled = false'
-        log.warning(
-            'heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, advice if grant else ""
-        )
+        way_out = ", or set emit.heartbeats.enabled = false" if isinstance(error, NotAuthorized) else ""
+        log.warning('heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, way_out)
 
 
 def client_id(pairs: Iterable[Pair]) -> str:

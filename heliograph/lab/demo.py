@@ -59,6 +59,7 @@ replication.factor = 1
 offset.storage.replication.factor = 1
 config.storage.replication.factor = 1
 status.storage.replication.factor = 1
+heartbeats.topic.replication.factor = 1
 """
 COPY_TIMEOUT_S = 90.0
 

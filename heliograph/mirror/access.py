@@ -47,7 +47,7 @@ def security_of(settings: Settings, flow: Flow, role: Role) -> Security:
 
 
 def admin_security(settings: Settings, alias: str) -> Security:
-    """How an administrator of a cluster reaches it: as in a flow that ends or begins there, else by its own settings."""
+    """How an administrator reaches a cluster: as in a flow that ends or begins there, else by its own settings."""
     roles = [(flow, role) for flow in settings.flows for role in (Role.TARGET_ADMIN, Role.SOURCE_ADMIN)]
     fitting = [(flow, role) for flow, role in roles if role.alias(flow) == alias]
     if fitting:
@@ -74,7 +74,8 @@ def unchecked_hosts(settings: Settings) -> set[str]:
     """Clusters whose brokers' names are not compared with their certificates."""
     roles = [(flow, role) for flow in settings.enabled_flows for role in Role]
     found = [(role.alias(flow), security_of(settings, flow, role)) for flow, role in roles]
-    found += [(alias, admin_security(settings, alias)) for _, alias in settings.heartbeat_pairs()]
+    targets = {target for _, target in settings.heartbeat_pairs()}
+    found += [(alias, admin_security(settings, alias)) for alias in targets]
     return {alias for alias, security in found if security.uses_tls and not security.checks_host}
 
 

@@ -83,10 +83,6 @@ class Driver:
         self._failure: BaseException | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
 
-    @property
-    def settings(self) -> Settings:
-        return self._settings
-
     def apply(self, settings: Settings) -> None:
         """Go on with changed settings of the same flows."""
         clusters_changed = settings.clusters != self._settings.clusters

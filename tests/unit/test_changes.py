@@ -31,7 +31,7 @@ def test_the_same_file_changes_nothing() -> None:
         ("B.offset.flush.interval.ms = 500\n", "offset_flush_interval_ms"),
         ("A->B.groups = x\n", "checkpoints"),
         ("sync.group.offsets.enabled = true\n", "checkpoints"),
-        ("emit.heartbeats.interval.seconds = 5\n", "heartbeats"),
+        ("A->B.emit.heartbeats.interval.seconds = 5\n", "heartbeats"),
         ("A->B.state = paused\n", "state"),
         ("on.data.loss = stop-flow\n", "on_data_loss"),
     ],
@@ -97,3 +97,24 @@ def test_another_placeholder_with_the_same_value_is_taken_over(monkeypatch: pyte
     changes = compare(one, two)
     assert (changes.applied, changes.need_restart) == ((), ())
     assert changes.settings.clusters["A"].references == {"ssl.truststore.password": "${env:TWO}"}
+
+
+def test_heartbeats_of_pairs_without_a_flow_change_at_once() -> None:
+    for more in (
+        "emit.heartbeats.interval.seconds = 5\nA->B.emit.heartbeats.interval.seconds = 1\n",
+        "B->A.emit.heartbeats.enabled = false\n",
+        "B->A.heartbeats.state = paused\n",
+    ):
+        wanted = load(more)
+        changes = compare(load(), wanted)
+        assert (changes.applied, changes.need_restart) == (("heartbeats of B->A",), ())
+        assert changes.settings.heartbeat_pairs() == wanted.heartbeat_pairs()
+        back = compare(changes.settings, load())
+        assert back.settings.heartbeat_pairs() == load().heartbeat_pairs()
+        assert ("heartbeats of B->A" in back.applied, back.need_restart) == (True, ())
+
+
+def test_many_pairs_with_other_heartbeats_are_one_line() -> None:
+    base = "clusters=A,B,C\n" + "".join(f"{alias}.bootstrap.servers={alias}:1\n" for alias in "ABC")
+    changes = compare(parse_settings(base), parse_settings(f"{base}emit.heartbeats.interval.seconds=9"))
+    assert changes.applied == ("heartbeats of A->B, A->C, B->A, B->C, C->A, 1 more",)

@@ -516,3 +516,19 @@ def test_property_text_reads_back(key: str, value: str) -> None:
     entries = parse_properties(text.encode(), Report("f"))
     assert [(entry.key, entry.value) for entry in entries.values()] == [(key, value)]
     assert javaproperties.loads(text) == {key: value}
+
+
+def test_heartbeats_of_pairs_without_a_flow_are_kept(tmp_path: Path) -> None:
+    text = (
+        f"{BASE}C.bootstrap.servers=c:1\nemit.heartbeats.interval.seconds=5\nA->B.emit.heartbeats.interval.seconds=1\n"
+    )
+    first = load(text, "f.properties", tmp_path)
+    resources = load(to_resources(first.parts).text, "f.yaml", tmp_path)
+    assert_same(first.settings, resources.settings)
+    assert_same(first.settings, load(to_properties(resources.parts).text, "f.properties", tmp_path).settings)
+
+
+def test_resource_without_a_flow_is_refused(tmp_path: Path) -> None:
+    first = load(BASE.replace("A->B.enabled=true\n", ""), "f.properties", tmp_path)
+    with pytest.raises(ConfigError, match="the file has no flow"):
+        to_resources(first.parts)

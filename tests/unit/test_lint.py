@@ -89,11 +89,16 @@ PROPERTY_RULES = [
     ),
     (
         "nothing-to-run",
-        "A->B.enabled=false",
+        "A->B.enabled=false\nemit.heartbeats.enabled=false",
         'error f.properties:5:1: nothing to run: no flow is enabled; write "A->B.enabled = true"',
     ),
     ("flow-to-itself", "A->A.topics=x", 'error f.properties:5:1: "A->A.topics" is a flow from a cluster to itself'),
     # warnings
+    (
+        "only-heartbeats",
+        "A->B.enabled=false",
+        ('warning f.properties:5:1: no flow is enabled: only heartbeats are written; write "A->B.enabled = true"'),
+    ),
     (
         "unknown-key",
         "something.else=1",

@@ -222,7 +222,48 @@ def test_only_targets() -> None:
     more = "B->A.enabled=true\n"
     assert [one.name for one in load(more, only=("A",)).flows] == ["B->A"]
     assert 'unknown cluster "X"' in refusal(more, only=("X",))
-    assert "nothing to run: no flow that ends in A is enabled" in refusal(only=("A",))
+    off = "emit.heartbeats.enabled=false\n"
+    assert "nothing to run: no flow that ends in A is enabled" in refusal(off, only=("A",))
+
+
+THREE = "clusters=A,B,C\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nC.bootstrap.servers=c:1\n"
+
+
+def heartbeats(more: str = "", *, base: str = THREE, only: tuple[str, ...] = ()) -> dict[str, int]:
+    """Intervals by pair."""
+    pairs = load(more, base=base, only=only).heartbeat_pairs()
+    return {f"{source}{target}": wanted.interval_s for (source, target), wanted in pairs.items()}
+
+
+def test_file_without_a_flow_has_heartbeats_for_every_pair() -> None:
+    assert heartbeats() == dict.fromkeys(["AB", "AC", "BA", "BC", "CA", "CB"], 1)
+    assert [w.rule for w in load(base=THREE).warnings] == ["only-heartbeats"]
+
+
+def test_heartbeats_only_into_the_clusters_asked_for() -> None:
+    """Also where the file has a flow into another one."""
+    flow = "A->B.enabled=true\n"
+    assert list(heartbeats(flow, only=("B", "C"))) == ["AB", "AC", "BC", "CB"]
+    assert list(heartbeats(flow, only=("A",))) == ["BA", "CA"]
+
+
+def test_heartbeats_are_switched_and_timed_by_pair() -> None:
+    more = "emit.heartbeats.interval.seconds=7\nA->B.emit.heartbeats.interval.seconds=3\n"
+    more += "B->A.emit.heartbeats.enabled=false\n"
+    assert heartbeats(more) == {"AB": 3, "AC": 7, "BC": 7, "CA": 7, "CB": 7}
+    only = "emit.heartbeats.enabled=false\nA->B.emit.heartbeats.enabled=true\n"
+    assert heartbeats(only) == {"AB": 1}
+
+
+def test_no_heartbeats_into_a_cluster_without_an_address() -> None:
+    assert list(heartbeats(base=THREE.replace("C.bootstrap.servers=c:1\n", ""))) == ["AB", "BA", "CA", "CB"]
+
+
+def test_many_clusters_have_heartbeats_where_a_flow_is() -> None:
+    aliases = [f"c{index}" for index in range(51)]
+    base = f"clusters={','.join(aliases)}\n" + "".join(f"{alias}.bootstrap.servers={alias}:1\n" for alias in aliases)
+    pairs = load("c0->c1.enabled=true\n", base=base).heartbeat_pairs()
+    assert list(pairs) == [("c0", "c1"), ("c1", "c0")]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +337,7 @@ def test_bad_addresses(text: str) -> None:
         ("clusters=A, B, Ü", "cannot be part of a topic name"),
         ("A->B.source.cluster.alias=C", "differs from the source of A->B"),
         ("A.consumer.client.rack=${env:NO_SUCH_RACK}", 'the environment variable "NO_SUCH_RACK", which is not set'),
-        ("A->B.enabled=false", "nothing to run: no flow is enabled"),
+        ("A->B.enabled=false\nemit.heartbeats.enabled=false", "nothing to run: no flow is enabled"),
         ("replication.policy.separator=A", 'alias "A" contains the separator'),
     ],
 )
@@ -359,10 +400,10 @@ def test_key_that_mm2_ignores_at_its_place_gives_the_right_place(more: str, hint
 
 def test_keys_without_effect_are_noted_with_their_place() -> None:
     notes = load(
-        "emit.heartbeats.enabled=false\nA->B.sync.group.offsets.enabled=true\nB.consumer.check.crcs=true\n"
+        "emit.checkpoints.enabled=false\nA->B.sync.group.offsets.enabled=true\nB.consumer.check.crcs=true\n"
     ).notes
     assert [str(note) for note in notes] == [
-        'mm2.properties:5:1: "emit.heartbeats.enabled" has no effect yet',
+        'mm2.properties:5:1: "emit.checkpoints.enabled" has no effect yet',
         'mm2.properties:6:1: "A->B.sync.group.offsets.enabled" has no effect yet',
         'mm2.properties:7:1: "B.consumer.check.crcs" has no effect: checksums are always checked',
     ]

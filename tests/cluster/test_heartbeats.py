@@ -1,0 +1,129 @@
+"""Heartbeats on real brokers: written for both directions, carried to the other side, found as MirrorMaker 2's."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ConfigResource
+
+from heliograph.lab import Cluster, ClusterSpec, Lab
+from tests.cluster.mirror import MirrorProcess, Record, View, admin, partition_count, topics, unique
+
+IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+
+
+@pytest.fixture(scope="module")
+def sides(lab: Lab) -> dict[str, Cluster]:
+    """Two clusters of their own: heartbeats of other tests' mirrors would be in the way."""
+    lab.start([ClusterSpec(alias="east"), ClusterSpec(alias="west")])
+    return {alias: lab.cluster(alias) for alias in ("east", "west")}
+
+
+def key_of(source: str, target: str) -> bytes:
+    return b"".join(struct.pack(">h", len(alias)) + alias.encode() for alias in (source, target))
+
+
+def beats(cluster: Cluster, topic: str, source: str, target: str) -> list[Record]:
+    """A pair's heartbeats in a topic; all records there must be some pair's."""
+    if not partition_count(cluster, topic):
+        return []
+    [records] = View(cluster, topic).read()
+    return [record for record in records if record.key == key_of(source, target)]
+
+
+@pytest.fixture(scope="module")
+def mirror(sides: dict[str, Cluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorProcess]:
+    keys = {
+        "east->west.topics": "nothing-of-this-name",
+        "east->west.replication.policy.class": IDENTITY,
+        "emit.heartbeats.enabled": "true",
+        "east->west.emit.heartbeats.interval.seconds": "3",
+    }
+    with MirrorProcess(tmp_path_factory.mktemp("heartbeats"), sides, keys) as mirror:
+        yield mirror
+
+
+def assert_mm2s(records: list[Record]) -> None:
+    for record in records:
+        assert record.value is not None
+        version, time_ms = struct.unpack(">hq", record.value)
+        assert (record.partition, version, time_ms, record.headers) == (0, 0, record.timestamp, ())
+        assert abs(time_ms - time.time() * 1000) < 180_000
+
+
+def assert_compacted(cluster: Cluster) -> None:
+    assert partition_count(cluster, "heartbeats") == 1
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "heartbeats")
+    found = admin(cluster).describe_configs([resource])[resource].result(30)
+    assert found["cleanup.policy"].value == "compact"
+
+
+def test_both_pairs_have_their_heartbeats_and_take_up_changes(mirror: MirrorProcess, sides: dict[str, Cluster]) -> None:
+    """The pair without a flow has the interval of one second, the other its own of three; then both are changed."""
+    east, west = sides["east"], sides["west"]
+
+    def fast() -> list[Record]:
+        return beats(east, "heartbeats", "west", "east")
+
+    def slow() -> list[Record]:
+        return beats(west, "heartbeats", "east", "west")
+
+    mirror.wait_until(lambda: len(fast()) >= 5 and slow(), 40, what="five heartbeats")
+    found = fast()
+    assert len(slow()) < len(found) / 2 + 1
+    assert_mm2s([*found, *slow()])
+    second, *_, last = found[1:]  # the first one waited for its topic
+    assert 600 < (last.timestamp - second.timestamp) / (len(found) - 2) < 2500
+    assert_compacted(east)
+    assert_compacted(west)
+
+    off = {"west->east.emit.heartbeats.enabled": "false", "west->east.enabled": "false"}
+    mirror.write({**mirror.keys, **off, "east->west.emit.heartbeats.interval.seconds": "1"})
+    mirror.wait_for("east->west: heartbeats: takes effect now")
+    mirror.wait_for("heartbeats of west->east: takes effect now")
+    before_off, before = len(fast()), len(slow())
+    mirror.wait_until(lambda: len(slow()) >= before + 3, 40, what="three more heartbeats")
+    assert len(fast()) <= before_off + 1
+
+    mirror.write(mirror.keys)
+    mirror.wait_until(lambda: len(fast()) > before_off + 1, 40, what="heartbeats again")
+
+
+def test_heartbeats_are_carried_over_although_no_pattern_names_them(
+    mirror: MirrorProcess, sides: dict[str, Cluster]
+) -> None:
+    """Under identity naming too they have the source's prefix."""
+    east, west = sides["east"], sides["west"]
+    mirror.wait_until(
+        lambda: len(beats(west, "east.heartbeats", "west", "east")) >= 2, 60, what="the copied heartbeats"
+    )
+    copied = beats(west, "east.heartbeats", "west", "east")
+    assert [record.content for record in copied] == [
+        record.content for record in beats(east, "heartbeats", "west", "east")[: len(copied)]
+    ]
+    assert "east.east.heartbeats" not in topics(west)
+    assert not [line for line in mirror.stderr if "WARNING" in line or "ERROR" in line]
+
+
+def test_without_a_flow_heartbeats_alone_go_into_the_clusters_named(sides: dict[str, Cluster], tmp_path: Path) -> None:
+    """No Spark is started for them."""
+    odd, even = unique("odd"), unique("even")
+    clusters = {odd: sides["east"], even: sides["west"]}
+    keys = {"emit.heartbeats.enabled": "true"}
+    with MirrorProcess(tmp_path, clusters, keys, arguments=("--clusters", even)) as alone:
+        alone.wait_until(lambda: len(beats(sides["west"], "heartbeats", odd, even)) >= 2, 30, what="two heartbeats")
+        assert beats(sides["east"], "heartbeats", even, odd) == []
+        assert [process.pid for process in alone.processes()] == [alone.process.pid]
+        assert "only heartbeats are written" in alone.output
+        stopped = alone.stop()
+    assert (stopped.code, stopped.seconds < 2.0) == (0, True)
+
+
+def test_without_heartbeats_and_flows_there_is_nothing_to_run(sides: dict[str, Cluster], tmp_path: Path) -> None:
+    with MirrorProcess(tmp_path, sides, {"emit.heartbeats.enabled": "false"}) as idle:
+        assert idle.wait_exit() == 3
+    assert "nothing to run" in idle.output
