@@ -223,11 +223,9 @@ def test_groups_follow_their_coordinators_when_a_broker_stops(trio: Cluster) -> 
 
         assert not (await commit_offsets(client, offsets(100))).failed
         assert (await list_groups(client)).keys() >= offsets(100).keys()
-        assert set(map(client.coordinators.get, offsets(100))) == set(trio.running_ids)
-        await asyncio.to_thread(trio.stop_broker, min(trio.running_ids))
+        await asyncio.to_thread(trio.stop_broker, client.coordinators[f"{name}-0"])
         fetched = await fetch_commits(client, offsets(100))
         assert (fetched.found, fetched.failed) == (offsets(100), {})
         assert not (await commit_offsets(client, offsets(200))).failed
-        assert (await list_groups(client)).keys() >= offsets(200).keys()
 
     ask(trio, stop_one_in_between)
