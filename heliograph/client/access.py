@@ -141,6 +141,12 @@ def read_config(path: Path | str, target_alias: str, secrets: Path | None = None
     return ClientSettings(policy=policy, admin=access, consumer=access, ledgers=ledgers)
 
 
+def settings_of_flow(settings: Settings, flow: Flow) -> ClientSettings:
+    access = _access_of(settings, flow.target, [flow])
+    place = LedgerPlace((flow.ledger_topic, flow.offset_storage_topic), flow.group_id)
+    return ClientSettings(policy=flow.policy, admin=access, consumer=access, ledgers={flow.source: place})
+
+
 def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> Access:
     cluster = settings.clusters[alias]
     own = Security(

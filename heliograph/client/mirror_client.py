@@ -18,9 +18,10 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from heliograph.client import names
-from heliograph.client.access import Access, ClientSettings, read_config, read_properties
+from heliograph.client.access import Access, ClientSettings, read_config, read_properties, settings_of_flow
 from heliograph.client.checkpoints import Found, Offsets, Wanted, read_checkpoints
 from heliograph.client.ledger import read_ledger, translate_groups, translate_positions
+from heliograph.config.settings import Flow, Settings
 from heliograph.errors import Unreachable
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
@@ -53,6 +54,13 @@ class MirrorClient:
         """By a configuration of heliograph or MirrorMaker 2; `secrets` is the folder of those that are mounted."""
         client = cls.__new__(cls)
         client._begin(read_config(path, target_alias, secrets))
+        return client
+
+    @classmethod
+    def of_flow(cls, settings: Settings, flow: Flow) -> Self:
+        """For the target of a flow, as its administrator."""
+        client = cls.__new__(cls)
+        client._begin(settings_of_flow(settings, flow))
         return client
 
     def _begin(self, settings: ClientSettings) -> None:
@@ -125,10 +133,16 @@ class MirrorClient:
         answer, and older than it could be; `incomplete` counts that. Raises if there are no checkpoints of `alias`.
         By the ledger the answer is exact, by the commits last seen on the source; it is whole or an error.
         """
-        pattern = re.compile(re.escape(group)) if isinstance(group, str) else group
+        if isinstance(group, str):
+            return self.translate_groups(alias, lambda name: name == group, timeout_s, by=by).get(group, {})
+        return self.translate_groups(alias, lambda name: group.fullmatch(name) is not None, timeout_s, by=by)
+
+    def translate_groups(
+        self, alias: str, wanted: Wanted, timeout_s: float = 60.0, *, by: By = "checkpoint"
+    ) -> dict[str, Offsets]:
+        """The same for all groups that `wanted` says yes to."""
         translate = self._by_ledger if by == "ledger" else self._by_checkpoint
-        groups = translate(alias, lambda name: pattern.fullmatch(name) is not None, timeout_s)
-        return groups.get(group, {}) if isinstance(group, str) else groups
+        return translate(alias, wanted, timeout_s)
 
     def _by_checkpoint(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
         topic = self.replication_policy.checkpoints_topic(alias)

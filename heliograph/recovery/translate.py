@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
+from heliograph.client import MirrorClient
+from heliograph.config.settings import Flow, Settings
 from heliograph.control.group_sync import plan_sync
 from heliograph.errors import GroupAlive
+from heliograph.filters import NameFilter
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import Commit, commit_offsets, describe_groups, fetch_commits, list_groups
 from heliograph.kafka.types import TopicPartition
+from heliograph.mirror.access import Role, cluster_of
+from heliograph.recovery.forms import By
 
 
 class Outcome(StrEnum):
@@ -34,6 +40,10 @@ class Move:
     source_offset: int | None
     outcome: Outcome = Outcome.PLANNED
     why: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return self.outcome in (Outcome.PLANNED, Outcome.WRITTEN, Outcome.KEPT)
 
     @property
     def where(self) -> TopicPartition:
@@ -65,6 +75,44 @@ def as_reset_file(moves: list[Move]) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"\n') else name
+
+
+class Plan(NamedTuple):
+    moves: list[Move]
+    unknown: list[str]
+    """Groups asked for by name that have no place on the target."""
+
+
+def plan_moves(settings: Settings, flow: Flow, *, names: Sequence[str], pattern: str | None, by: By) -> Plan:
+    """Where groups go on; `pattern` is a Java regular expression. Reads the target alone, and changes nothing."""
+    wanted = NameFilter((pattern,), ()) if pattern is not None else None
+    client = MirrorClient.of_flow(settings, flow)
+    found = client.translate_groups(
+        flow.source, lambda name: name in names or (wanted is not None and wanted.accepts(name)), by=by.value
+    )
+    moves = [
+        Move(
+            group=group,
+            topic=where.topic,
+            partition=where.partition,
+            offset=place.offset,
+            metadata=place.metadata,
+            grade=place.grade,
+            source_offset=place.upstream,
+        )
+        for group, offsets in sorted(found.items())
+        for where, place in sorted(offsets.items())
+    ]
+    return Plan(moves, [name for name in names if not found.get(name)])
+
+
+async def run_moves(settings: Settings, flow: Flow, moves: list[Move]) -> list[Move]:
+    cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|translate")
+    try:
+        await cluster.refresh()
+        return await apply_moves(cluster, moves)
+    finally:
+        cluster.close()
 
 
 async def apply_moves(cluster: Cluster, moves: list[Move]) -> list[Move]:

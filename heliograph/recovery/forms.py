@@ -1,0 +1,19 @@
+"""Choices that the command line offers for acts of recovery; apart, because it needs them at once. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class By(StrEnum):
+    """What a translation goes by."""
+
+    LEDGER = "ledger"
+    CHECKPOINT = "checkpoint"
+
+
+class TranslationFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
