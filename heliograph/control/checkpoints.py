@@ -18,7 +18,7 @@ from heliograph.control.group_sync import GroupSync
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import Commit, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.groups import DEAD, Commit, describe_groups, fetch_commits, list_groups
 from heliograph.kafka.log import append, read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
@@ -142,15 +142,28 @@ class Carrier:
                 else (),
                 commits=known[name].commits if name in known else {},
             )
-        for name in known.keys() - groups.keys():
-            if known[name].state != DELETED and settings.groups.accepts(name):
-                log.warning(
-                    '%s: the group "%s" is gone from "%s"; its place on "%s" stays as it is',
-                    *(flow.name, name, flow.flow.source, flow.flow.target),
-                )
-                gone = SeenGroup(group=name, state=DELETED, kind=known[name].kind, time_ms=now_ms)
-                await self._write_down([gone])
+        absent = {
+            name: seen
+            for name, seen in known.items()
+            if name not in groups and seen.state != DELETED and settings.groups.accepts(name)
+        }
+        groups |= await self._still_there(absent, now_ms)
         self._groups = groups
+
+    async def _still_there(self, absent: Mapping[str, SeenGroup], now_ms: int) -> dict[str, SeenGroup]:
+        """Of groups that were not listed, those that are not said to be gone: a coordinator may be away."""
+        flow = self._flow
+        answers = await describe_groups(flow.source, {name: seen.kind for name, seen in absent.items()})
+        gone = [name for name, found in answers.found.items() if found.state == DEAD]
+        for name in gone:
+            log.warning(
+                '%s: the group "%s" is gone from "%s"; its place on "%s" stays as it is',
+                *(flow.name, name, flow.flow.source, flow.flow.target),
+            )
+        await self._write_down(
+            [SeenGroup(group=name, state=DELETED, kind=absent[name].kind, time_ms=now_ms) for name in gone]
+        )
+        return {name: seen for name, seen in absent.items() if name not in gone}
 
     # -- a pass ----------------------------------------------------------------------------
 
