@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, TopicPartition
 
 from heliograph.lab import Cluster
-from tests.cluster.mirror import admin
+from tests.cluster.mirror import admin, wait_until
 
 
 def consumer(cluster: Cluster, group: str, **config: Any) -> Consumer:
@@ -56,11 +56,21 @@ def read(reader: Consumer, count: int, *, timeout_s: float = 30.0) -> list[Messa
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int], *, metadata: str = "") -> None:
-    """Set a group's offsets from outside."""
+    """Set the offsets of a group without members."""
     places = [TopicPartition(topic, partition, offset, metadata) for (topic, partition), offset in offsets.items()]
-    for future in admin(cluster).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values():
-        for place in future.result(30).topic_partitions:
-            assert place.error is None, place.error
+    writer = consumer(cluster, group)
+    try:
+        wait_until(lambda: _commits(writer, places), 30, what=f"the commit of {group}")
+    finally:
+        writer.close()
+
+
+def _commits(writer: Consumer, places: list[TopicPartition]) -> bool:
+    """False while the group's coordinator is not there yet."""
+    try:
+        return all(place.error is None for place in writer.commit(offsets=places, asynchronous=False))
+    except KafkaException:
+        return False
 
 
 def committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
