@@ -1,10 +1,12 @@
-"""The demo: two real Kafka clusters, a mirror between them, and the proof that the copy is equal.
+"""The demo: two real Kafka clusters, a mirror between them, and a consumer that goes on when one of them is lost.
 
     make demo
 
 Writes 105 products to the topic `products` of the cluster `es-src`, lets `heliograph run` mirror it to
 `es-src.products` on the cluster `es-tgt`, and compares both topics record by record with a client that shares
-no code with the mirror. Exit code 0 means that every record is equal. Nothing is left behind.
+no code with the mirror. A group reads twenty products; then `es-src` is killed, and the group goes on at `es-tgt`.
+Exit code 0 means that every record is equal, and that the group's next record there is the 21st. Nothing is left
+behind.
 """
 
 from __future__ import annotations
@@ -60,8 +62,16 @@ offset.storage.replication.factor = 1
 config.storage.replication.factor = 1
 status.storage.replication.factor = 1
 heartbeats.topic.replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+checkpoints.topic.replication.factor = 1
+emit.checkpoints.interval.seconds = 1
+sync.group.offsets.enabled = true
+sync.group.offsets.interval.seconds = 1
+refresh.groups.interval.seconds = 1
 """
 COPY_TIMEOUT_S = 90.0
+GROUP, CONSUMED = "ProductConsumer", 20
+CARRY_TIMEOUT_S = 30.0
 
 Partition = list[tuple[object, ...]]
 """What must be equal of each record of a partition, in order: timestamp, key, value, headers."""
@@ -95,9 +105,21 @@ def run_demo() -> int:
         mirror_began = time.monotonic()
         with mirror(Path(folder), source, target) as process:
             copied = wait_for_copy(process, Path(folder, "mirror.log"), target, count(written))
-        mirror_s = time.monotonic() - mirror_began
-        progress("mirror", f"{count(copied)} records in {COPY} on {TARGET}, stopped")
-    return show_result(written, copied, mirror_s=mirror_s, total_s=time.monotonic() - began)
+            mirror_s = time.monotonic() - mirror_began
+            progress("mirror", f"{count(copied)} records in {COPY} on {TARGET}")
+            consumed = consume(source, TOPIC, CONSUMED)
+            progress(GROUP, f"read {len(consumed)} products on {SOURCE}")
+            carried_s = wait_for_group(target, len(consumed))
+            progress(GROUP, f"stands at {len(consumed)} on {TARGET} too, {carried_s:.1f} s later")
+            lost_at = time.monotonic()
+            for broker in source.brokers:
+                source.kill_broker(broker.node_id)
+            progress(SOURCE, "killed with -9")
+            following = consume(target, COPY, count(written) - len(consumed))
+            failover_s = time.monotonic() - lost_at
+        progress(GROUP, f"read the other {len(following)} on {TARGET}")
+    result = show_copy(written, copied, mirror_s=mirror_s, total_s=time.monotonic() - began)
+    return result or show_failover(written[0], consumed, following, failover_s=failover_s)
 
 
 @contextmanager
@@ -135,7 +157,7 @@ def wait_for_copy(process: subprocess.Popen[bytes], log: Path, target: Cluster, 
     return copied
 
 
-def show_result(written: list[Partition], copied: list[Partition], *, mirror_s: float, total_s: float) -> int:
+def show_copy(written: list[Partition], copied: list[Partition], *, mirror_s: float, total_s: float) -> int:
     equal = sum(
         one == other
         for here, there in zip(written, copied, strict=False)
@@ -152,6 +174,24 @@ def show_result(written: list[Partition], copied: list[Partition], *, mirror_s: 
         print("The copy is not equal.")
         return 1
     print(f"All {equal} records are equal: order, timestamp, key, value and headers.")
+    return 0
+
+
+def show_failover(written: Partition, consumed: Partition, following: Partition, *, failover_s: float) -> int:
+    """What the loss of the source cost the group."""
+    read = [*consumed, *following]
+    lost = sum(record not in read for record in written)
+    again = sum(record in consumed for record in following)
+    first = written.index(following[0]) + 1 if following else 0
+    table = Table(title=f"{GROUP}: {SOURCE} is lost, on to {TARGET}", title_justify="left")
+    for heading in ("read before", "first record after", "read after", "lost", "read again", "took, s"):
+        table.add_column(heading, justify="right")
+    table.add_row(*map(str, (len(consumed), first, len(following), lost, again)), f"{failover_s:.1f}")
+    Console(highlight=False).print(table)
+    if lost or again or first != len(consumed) + 1:
+        print("The group did not go on where it was.")
+        return 1
+    print(f"The group went on at record {first}, its next one: nothing lost, nothing read again.")
     return 0
 
 
@@ -174,6 +214,46 @@ def write_products(cluster: Cluster) -> None:
         producer.produce(TOPIC, json.dumps(dict(zip(FIELDS, product, strict=True))), str(product[0]))
     if left := producer.flush(30):
         raise LabError(f'{left} products could not be written to "{cluster.alias}"')
+
+
+def consume(cluster: Cluster, topic: str, number: int) -> Partition:
+    """Join the group, read so many records, commit, leave."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": GROUP,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+        }
+    )
+    found: Partition = []
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + CARRY_TIMEOUT_S
+        while len(found) < number and time.monotonic() < deadline:
+            for message in consumer.consume(number - len(found), timeout=1.0):
+                if message.error() is None:
+                    found.append((message.timestamp(), message.key(), message.value(), message.headers()))
+                    consumer.store_offsets(message)
+        consumer.commit(asynchronous=False)
+        return found
+    finally:
+        consumer.close()
+
+
+def wait_for_group(cluster: Cluster, offset: int) -> float:
+    """Until the group stands at an offset of the copy; how long that took."""
+    began = time.monotonic()
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP})
+    try:
+        while (found := consumer.committed([TopicPartition(COPY, 0)], timeout=30)[0].offset) != offset:
+            if time.monotonic() > began + CARRY_TIMEOUT_S:
+                raise LabError(f'"{GROUP}" stands at {found} on "{cluster.alias}", not at {offset}')
+            time.sleep(0.1)
+        return time.monotonic() - began
+    finally:
+        consumer.close()
 
 
 def read_topic(cluster: Cluster, topic: str) -> list[Partition]:
