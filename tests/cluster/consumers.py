@@ -78,3 +78,7 @@ def committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
     request = [ConsumerGroupTopicPartitions(group)]
     [future] = admin(cluster).list_consumer_group_offsets(request).values()
     return {(place.topic, place.partition): place.offset for place in future.result(30).topic_partitions}
+
+
+def delete_group(cluster: Cluster, group: str) -> None:
+    admin(cluster).delete_consumer_groups([group])[group].result(30)

@@ -295,6 +295,11 @@ def create_topic(
     return topic
 
 
+def delete_topic(cluster: Cluster, topic: str) -> None:
+    admin(cluster).delete_topics([topic])[topic].result(30)
+    wait_until(lambda: not partition_count(cluster, topic), what=f"the end of {topic}")
+
+
 def grow_topic(cluster: Cluster, topic: str, partitions: int) -> None:
     admin(cluster).create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
     wait_until(lambda: partition_count(cluster, topic) == partitions, what=f"the new partitions of {topic}")
