@@ -13,8 +13,10 @@ import pytest
 from heliograph.config import load_settings
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.lab import Cluster
+from heliograph.mirror.mm2 import Checkpoint
 from heliograph.preflight.check import check_clusters
 from heliograph.preflight.steps import Step, Verdict
+from tests.cluster.consumers import commit, committed
 from tests.cluster.limited import Limited, parse_commands
 from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, View, assert_equal, create_topic, produce, unique
 
@@ -28,7 +30,7 @@ class Guarded:
     As in a published active-passive setup: same names on both sides, topics and groups by prefix.
     """
 
-    def __init__(self, north: Cluster, south: Cluster, folder: Path) -> None:
+    def __init__(self, north: Cluster, south: Cluster, folder: Path, **more: str) -> None:
         self.prefix = unique("LH") + "."
         self.source = Limited(north, unique("reader"), folder)
         self.target = Limited(south, unique("writer"), folder)
@@ -45,10 +47,14 @@ class Guarded:
             "heartbeats.replication.enabled": "false",
             "sync.topic.acls.enabled": "false",
             "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "1",
+            "emit.checkpoints.interval.seconds": "1",
+            "refresh.groups.interval.seconds": "1",
             "south.group.id": self.group,
             **{f"south.{name}.storage.topic": f"__{self.group}_{name}" for name in ("offset", "config", "status")},
             **{f"north.{key}": value for key, value in source.items()},
             **{f"south.{key}": value for key, value in target.items()},
+            **{key.replace("__", "-").replace("_", "."): value for key, value in more.items()},
         }
         bootstraps = {"north": source["bootstrap.servers"], "south": target["bootstrap.servers"]}
         self.mirror = MirrorProcess(folder, bootstraps, keys)
@@ -81,6 +87,16 @@ class Guarded:
         self.wait_mirrored()
         return printed
 
+    def check_groups(self) -> None:
+        """A group is carried over: its offsets, and its checkpoint."""
+        group = unique("consumer")
+        commit(self.source.cluster, group, {(self.topic, 0): 7})
+        south = self.target.cluster
+        self.mirror.wait_until(lambda: committed(south, group) == {(self.topic, 0): 7}, 40, what="the group's offset")
+        [records] = View(south, "north.checkpoints.internal").read()
+        found = [Checkpoint.parse(record.key, record.value) for record in records]
+        assert [item.downstream for item in found if item is not None and item.group == group] == [7]
+
     def bad_steps(self) -> list[Step]:
         steps = asyncio.run(check_clusters(load_settings(self.mirror.config)))
         return [step for step in steps if step.verdict is not Verdict.PASS]
@@ -112,6 +128,8 @@ def split(printed: dict[Limited, list[Acl]]) -> list[tuple[Limited, Acl]]:
 def test_the_printed_rights_are_enough_check_and_run_name_those_that_are_missing(guarded: Guarded) -> None:
     printed = guarded.start_with_printed()
     assert guarded.bad_steps() == []
+    guarded.check_groups()
+    assert "mirroring goes on" not in guarded.mirror.output
     for user, acl in split(printed):
         user.revoke([acl])
         found = [step.what for step in guarded.bad_steps() if step.step == "rights"]
@@ -246,3 +264,19 @@ def test_with_the_rights_of_the_published_templates_it_mirrors_and_says_what_it_
     assert_equal(*(view.read() for view in guarded.views))
     shown = subprocess.run([HELIOGRAPH, "status", str(mirror.config)], capture_output=True, text=True, check=False)
     assert "mm2-ledger" not in shown.stdout
+
+
+@pytest.mark.timeout(180)
+def test_a_source_that_refuses_offset_syncs_is_named_once_and_mirroring_goes_on(
+    north: Cluster, south: Cluster, tmp_path: Path
+) -> None:
+    world = Guarded(north, south, tmp_path, offset__syncs_topic_location="source")
+    for user, acls in world.printed().items():
+        user.grant([acl for acl in acls if user is world.target or not acl.name.startswith("mm2-offset-syncs")])
+    world.produce()
+    with world.mirror:
+        world.wait_mirrored()
+        world.check_groups()
+        world.produce()
+        world.wait_mirrored()
+        assert world.mirror.output.count("offset syncs: NOT_AUTHORIZED") == 1

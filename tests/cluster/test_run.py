@@ -65,6 +65,7 @@ def steady(
         "primary->trio.topics": "run-fan.*",
         "primary->trio.replication.factor": "2",
         "backup->primary.topics": "run-.*",
+        "offset-syncs.topic.location": "target",
     }
     only = ("--clusters", "backup", "--clusters", "trio")
     with silent_port() as one, silent_port() as other:
@@ -194,6 +195,7 @@ def test_positions_are_those_of_mm2(steady: MirrorProcess, primary: Cluster, bac
 def test_nothing_is_written_to_the_source(
     topics_before: set[str], steady: MirrorProcess, primary: Cluster, backup: Cluster
 ) -> None:
+    """The configuration asks for nothing there: no heartbeats, and offset syncs on the target."""
     topic = create_topic(primary, unique("run-reads-only"))
     before, known = topics(primary), groups(primary)
     produce(primary, topic, [b"v"] * 100)
