@@ -25,7 +25,7 @@ from bench.figures import judge
 from bench.machine import describe_commit, describe_machine
 from bench.report import REPORTS, is_good, render_text, write_documents
 from bench.session import Session, describe_systems
-from bench.works import WORK_NAMES, WORKS, IdleWork, LatencyWork, LoadWork
+from bench.works import LEDGER_WORKS, WORK_NAMES, WORKS, GroupsWork, IdleWork, LatencyWork, LoadWork
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION, Lab, ensure_jars
@@ -113,6 +113,8 @@ def _measure(
                 (latency.name, partial(session.latency, latency)),
                 (idle.name, partial(session.idle, idle)),
                 (LoadWork().name, partial(session.loading, LoadWork())),
+                (GroupsWork().name, partial(session.groups, GroupsWork())),
+                *((ledger.name, partial(session.ledger, ledger)) for ledger in LEDGER_WORKS),
             ]
             _attempt(session, [task for task in tasks if task[0] in works])
     finally:

@@ -11,12 +11,15 @@ from bench.systems import HELIOGRAPH, MM2_DEFAULT, MM2_TUNED
 from bench.works import (
     IDLE_LIMIT_PERCENT,
     LANE_MEMORY_LIMIT_MB,
+    LEDGER_WORKS,
     REFERENCE_WORK,
     WIDE_CPU_FACTOR,
     WIDE_WORK,
     WORKS,
+    GroupsWork,
     IdleWork,
     LatencyWork,
+    LedgerWork,
     LoadWork,
 )
 
@@ -107,6 +110,11 @@ def judge(runs: Sequence[Run]) -> list[Figure]:
         figures.append(_idle_figure(runs))
     if LoadWork().name in measured:
         figures.append(_load_figure(runs))
+    if GroupsWork().name in measured:
+        figures.append(_groups_figure(runs))
+    for ledger in LEDGER_WORKS:
+        if ledger.name in measured:
+            figures += _ledger_figures(runs, ledger)
     return figures
 
 
@@ -188,6 +196,29 @@ def _load_figure(runs: Sequence[Run]) -> Figure:
         strict=True,
         unit=" s",
     )
+
+
+def _groups_figure(runs: Sequence[Run]) -> Figure:
+    work = GroupsWork()
+    return Figure(
+        work=work.name,
+        what=f"a pass over {work.groups:,} groups, {work.partitions} partitions each",
+        value=median_of(runs, work.name, HELIOGRAPH, "pass_s"),
+        bound=work.interval_s,
+        at_least=False,
+        strict=True,
+        unit=" s",
+    )
+
+
+def _ledger_figures(runs: Sequence[Run], work: LedgerWork) -> list[Figure]:
+    what = f"a group translated on {work.partitions:,} partitions of {work.runs:,} runs"
+
+    def figure(field: str, bound: float, unit: str) -> Figure:
+        value = median_of(runs, work.name, HELIOGRAPH, field)
+        return Figure(work=work.name, what=what, value=value, bound=bound, at_least=False, strict=True, unit=unit)
+
+    return [figure("translate_s", work.limit_s, " s"), figure("peak_mb", work.limit_mb, " MB")]
 
 
 def _lane_memories(runs: Sequence[Run]) -> list[float]:

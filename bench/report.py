@@ -15,7 +15,7 @@ from typing import Any
 from bench.figures import SYSTEM_ORDER, Figure, Run, judge, median_of, ratio, select_runs, works_of
 from bench.plot import draw_plot
 from bench.systems import HELIOGRAPH, MM2_TUNED
-from bench.works import IdleWork, LatencyWork, LoadWork
+from bench.works import LEDGER_WORKS, GroupsWork, IdleWork, LatencyWork, LoadWork
 
 Report = Mapping[str, Any]
 Table = list[list[str]]
@@ -25,7 +25,7 @@ REPORTS = DOCS / "reports"
 PAGE = DOCS / "benchmarks.md"
 PLOT = DOCS / "benchmarks.png"
 
-_SPECIAL = (LatencyWork().name, IdleWork().name, LoadWork().name)
+_SPECIAL = tuple(work.name for work in (LatencyWork(), IdleWork(), LoadWork(), GroupsWork(), *LEDGER_WORKS))
 
 
 def throughput_table(runs: Sequence[Run]) -> Table:
@@ -163,8 +163,8 @@ listener.
 - A work's topic is filled once by librdkafka, in batches of about 255 KB, half of each value \
 random; one-record batches are written one by one. Every system then copies that topic from its start, under \
 a target name, group and storage topics of its own; copies are deleted after each run.
-- What each does besides copying: MM2 runs its heartbeat and checkpoint connectors and writes offset-syncs, as it does \
-by default; heliograph writes its positions and its ledger, and does not write those topics yet.
+- What each does besides copying: both write heartbeats, offset syncs and checkpoints, as MM2 does by default; heliograph \
+writes its ledger too, and its positions every second.
 - No system is told to compress. MM2 takes the lz4 batches apart and writes records uncompressed; heliograph passes \
 batches on as they are.
 - Default MM2 runs once and first, on cold brokers; tuned MM2 and heliograph take turns.
@@ -184,6 +184,11 @@ falls within. Every record must arrive exactly once.
 - Idle: 100 partitions with nothing flowing; CPU of heliograph's whole process tree over five minutes.
 - Loading: a configuration with 1,000 flows, as properties and as resources, each loaded by a fresh interpreter whose \
 imports do not count.
+- Groups: 4,000 groups of heliograph's source commit anew before each pass; the longest pass counts (reading their \
+commits, translating, checkpoints, writing the target's groups), as the mirror tells it, after the first one, which \
+makes the groups.
+- Ledger: a group is translated by `MirrorClient` in a fresh interpreter, from a ledger of runs of three records with \
+a marker between; the time is that of the call, the memory that of the process.
 
 ## Settings
 

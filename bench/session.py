@@ -14,9 +14,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.carrying import commit_groups, measure_groups
 from bench.fill import FillError, fill_topic
 from bench.idle import measure_idle
 from bench.latency import measure_latency
+from bench.ledgers import measure_ledger, write_ledger
 from bench.loading import FORMS, make_file, measure_loading
 from bench.machine import HIDDEN, hide_secrets, hide_texts, load_average
 from bench.measure import measure_throughput
@@ -31,7 +33,7 @@ from bench.systems import (
     plan_order,
     plan_properties,
 )
-from bench.works import IdleWork, LatencyWork, LoadWork, Work
+from bench.works import GroupsWork, IdleWork, LatencyWork, LedgerWork, LoadWork, Work
 from heliograph.lab import ORDINARY_JVM, Authority, Cluster, ClusterSpec, Lab
 
 _CLUSTERS = ("src", TARGET)
@@ -158,6 +160,52 @@ class Session:
                 self.runs.append({**run, "result": measure_loading(work, path)})
                 self._say(f"{work.name}: {form} {repetition}: {describe_run(self.runs[-1])}")
 
+    def groups(self, work: GroupsWork) -> None:
+        """Once: it takes its own repetitions."""
+        few = Work(name="groups", records=3000, value_bytes=100, partitions=work.partitions, min_wall=0, min_cpu=0)
+        system = System(
+            name=HELIOGRAPH,
+            settings={
+                "groups": "bench-group-.*",
+                "sync.group.offsets.enabled": "true",
+                "sync.group.offsets.interval.seconds": str(work.interval_s),
+                "emit.checkpoints.interval.seconds": str(work.interval_s),
+                "refresh.groups.interval.seconds": "60",
+            },
+        )
+
+        def measure(running: RunningSystem, copy: str) -> dict[str, Any]:
+            return measure_groups(
+                running,
+                work,
+                source_bootstrap=self._source,
+                target_bootstrap=self._target,
+                topic=few.topic,
+                copy=copy,
+            )
+
+        with self._topic(few.topic, work.partitions):
+            fill_topic(self._source, few, few.records)
+            commit_groups(self._source, work, few.topic, 1)
+            self._run(Trial(work.name, system, 1, few.topic, measure))
+
+    def ledger(self, work: LedgerWork) -> None:
+        alias = f"r{next(self._numbers):02d}"
+        made = self._admins[self._target].create_topics(
+            [
+                NewTopic(f"mm2-ledger.{alias}.internal", 1, 1, config={"cleanup.policy": "compact"}),
+                NewTopic(f"{alias}.bench", work.partitions, 1),
+            ]
+        )
+        for topic in made.values():
+            topic.result(_TOPIC_TIMEOUT_S)
+        write_ledger(self._target, work, alias, "bench")
+        for repetition in range(1, self._repetitions + 1):
+            run = {"work": work.name, "system": HELIOGRAPH, "repetition": repetition}
+            self.runs.append({**run, "result": measure_ledger(work, self._target, alias)})
+            self._say(f"{work.name}: {repetition}: {describe_run(self.runs[-1])}")
+        self._clean()
+
     def _run(self, trial: Trial) -> None:
         """One system once. A failure is noted in the report; MM2 is given another try, we are not."""
         for _ in range(1 if trial.system.name == HELIOGRAPH else _MM2_TRIES):
@@ -254,6 +302,10 @@ def describe_run(run: Mapping[str, Any]) -> str:
             f"{result['mb_per_s']:.1f} MB/s, {result['records_per_s']} records/s, {result['mb_per_cpu_s']:.1f} MB per "
             f"CPU s, {result['seconds']:.1f} s after {result['first_record_s']:.1f} s, {result['peak_rss_mb']:.0f} MB"
         )
+    if "pass_s" in result:
+        return f"a pass over {result['groups']} groups takes up to {result['pass_s']:.2f} s: {result['passes_s']}"
+    if "translate_s" in result:
+        return f"{result['translate_s']:.3f} s and {result['peak_mb']:.0f} MB for {result['runs']} runs"
     if "load_s" in result:
         return f"{result['load_s']:.3f} s for {result['flows']} flows"
     if "p50_ms" in result:

@@ -114,7 +114,7 @@ def plan_properties(
 def plan_command(system: System, lab: Lab, config: Path) -> tuple[list[str], dict[str, str]]:
     """Arguments and additional environment."""
     if system.name == HELIOGRAPH:
-        return [str(Path(sys.executable).with_name("heliograph")), "run", str(config)], {}
+        return [str(Path(sys.executable).with_name("heliograph")), "run", str(config), "--clusters", TARGET], {}
     command = lab.java(_MM2_CLASS, str(config), "--clusters", TARGET, jvm=_MM2_JVM)
     return command.argv, command.env
 

@@ -103,4 +103,36 @@ class LoadWork:
     limit_s: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsWork:
+    """Many groups, all of which move between two passes."""
+
+    name: str = "groups"
+    groups: int = 4000
+    partitions: int = 3
+    interval_s: int = 5
+    turns: int = 5
+
+    def names(self) -> list[str]:
+        return [f"bench-group-{index:05d}" for index in range(self.groups)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerWork:
+    """A group translated by a ledger of broken runs."""
+
+    name: str
+    partitions: int
+    runs: int
+    """Of each partition."""
+    limit_s: float = 2.0
+    limit_mb: float = 500.0
+
+
+LEDGER_WORKS = (
+    LedgerWork(name="ledger-wide", partitions=1000, runs=1000),
+    LedgerWork(name="ledger-deep", partitions=1, runs=1_000_000),
+)
+
 WORK_NAMES = (*(work.name for work in WORKS), LatencyWork().name, IdleWork().name, LoadWork().name)
+WORK_NAMES += (GroupsWork().name, *(work.name for work in LEDGER_WORKS))

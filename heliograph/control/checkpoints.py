@@ -88,6 +88,7 @@ class Carrier:
         self._last: dict[GroupPartition, Checkpoint] | None = None
         self._checkpoints_due = self._sync_due = 0.0
         self._failed: frozenset[str] = frozenset()
+        self._is_slow = False
         self.skipped = 0
         """Records of the checkpoints topic that are no checkpoints."""
 
@@ -172,6 +173,7 @@ class Carrier:
         settings = self.settings
         if settings is None:
             return
+        began = time.monotonic()
         if self._groups is None:
             await self.refresh_groups()
         commits = await self._commits()
@@ -188,6 +190,19 @@ class Carrier:
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
+        self._tell_time(len(commits), time.monotonic() - began)
+
+    def _tell_time(self, groups: int, seconds: float) -> None:
+        """A pass that takes longer than its interval is worth a word, once."""
+        self._flow.carried = f"{groups:,} groups carried in {seconds:.2f} s" if groups else ""
+        interval = self.interval_s()
+        is_slow = interval is not None and seconds > interval
+        if is_slow and not self._is_slow:
+            log.warning(
+                "%s: a pass over %d groups took %.1f s, longer than its interval of %.0f s: offsets are older by that",
+                *(self._flow.name, groups, seconds, interval),
+            )
+        self._is_slow = is_slow
 
     async def _commits(self) -> dict[str, dict[TopicPartition, Commit]]:
         """What the groups committed of topics that are mirrored."""

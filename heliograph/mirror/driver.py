@@ -330,7 +330,7 @@ class Driver:
             await asyncio.sleep(PROGRESS_S)
             line = progress.line(time.monotonic())
             if self._epoch_id:
-                self._report(f"{flow.name}: {line}")
+                self._report(f"{flow.name}: {', '.join(filter(None, (line, flow.carried)))}")
             else:
                 self._report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
 

@@ -95,6 +95,8 @@ class FlowDriver:
         self._pages: dict[PartitionName, OpenPage] = {}
         """The pages being filled, as the lanes gave them back."""
         self._reset = EARLIEST if flow.auto_offset_reset == "earliest" else LATEST
+        self.carried = ""
+        """What is told of its groups with its progress."""
         self.ledger_moved = asyncio.Event()
         """Set when the lanes wrote down what they copied."""
         self.changed = asyncio.Event()

@@ -1,0 +1,92 @@
+"""How long a group's translation takes by a large ledger, and how much memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from bench.works import LedgerWork
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.log import append
+from heliograph.kafka.types import BrokerAddress, TopicPartition
+from heliograph.mirror import formats
+from heliograph.mirror.formats import Claim
+from heliograph.mirror.model import Entry
+from heliograph.mirror.runs import PAGE_RUNS, OpenPage, Run
+from heliograph.mirror.seen import GroupCommit, SeenGroup
+
+GROUP = "reader"
+_RUN = 3
+_STEP = _RUN + 1
+"""A run of three records and a marker, as a source written in small transactions has."""
+_TIMED = """
+import json, resource, sys, time
+from heliograph.client import MirrorClient
+bootstrap, alias, group = sys.argv[1:]
+client = MirrorClient({"bootstrap.servers": bootstrap})
+started = time.perf_counter()
+found = client.translate_offsets(alias, group, by="ledger")
+seconds = time.perf_counter() - started
+exact = sum(place.grade == "exact" for place in found.values())
+print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000, exact]))
+"""
+
+
+def write_ledger(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> None:
+    """The ledger of a flow whose partitions are all of broken runs, and a group in the middle of each."""
+    asyncio.run(_write(bootstrap, work, alias, topic))
+
+
+async def _write(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> None:
+    cluster = Cluster("bench", [BrokerAddress.parse(text) for text in bootstrap.split(",")], client_id="bench")
+    try:
+        await cluster.refresh()
+        await append(cluster, f"mm2-ledger.{alias}.internal", 0, list(_records(work, alias, topic)), now_ms=0)
+    finally:
+        cluster.close()
+
+
+def _records(work: LedgerWork, alias: str, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
+    group_id = f"{alias}-mm2"
+    claim = Claim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
+    yield formats.encode_claim(group_id, claim)
+    end, target = work.runs * _STEP, work.runs * _RUN
+    for partition in range(work.partitions):
+        runs = [Run(index * _STEP, index * _RUN, _RUN) for index in range(work.runs)]
+        for page in OpenPage(0, runs).pages(0, end, target):
+            yield formats.encode_page(group_id, topic, partition, page.start, page)
+        entry = Entry(
+            source_topic_id="0" * 32,
+            target_topic_id="0" * 32,
+            count=0,
+            n=target,
+            source_offset=end,
+            target_offset=target,
+            our_end=target,
+            run_source=end,
+            run_target=target,
+        )
+        yield formats.encode_entry_key(group_id, topic, partition), formats.encode_entry(entry)
+    middle = GroupCommit(end // 2 + 1, "")
+    commits = {TopicPartition(topic, partition): middle for partition in range(work.partitions)}
+    seen = SeenGroup(group=GROUP, state="Empty", kind="classic", time_ms=1, commits=commits)
+    yield formats.encode_seen(group_id, seen)
+
+
+def measure_ledger(work: LedgerWork, bootstrap: str, alias: str) -> dict[str, Any]:
+    """In a fresh interpreter; its imports count for the memory and not for the time."""
+    command = [sys.executable, "-c", _TIMED, bootstrap, alias, GROUP]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, megabytes, exact = json.loads(done.stdout)
+    assert exact == work.partitions, f"{exact} of {work.partitions} translations are exact"
+    return {
+        "translate_s": round(seconds, 3),
+        "peak_mb": round(megabytes, 1),
+        "partitions": work.partitions,
+        "runs": work.partitions * work.runs,
+        "pages": work.partitions * -(-work.runs // PAGE_RUNS),
+    }
