@@ -18,6 +18,7 @@ from heliograph.mirror.formats import Claim
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import PAGE_RUNS, OpenPage, Run
 from heliograph.mirror.seen import GroupCommit, SeenGroup
+from heliograph.mirror.store import wait_for_topics
 
 GROUP = "reader"
 _RUN = 3
@@ -44,7 +45,7 @@ def write_ledger(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> No
 async def _write(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> None:
     cluster = Cluster("bench", [BrokerAddress.parse(text) for text in bootstrap.split(",")], client_id="bench")
     try:
-        await cluster.refresh()
+        await wait_for_topics(cluster, [f"mm2-ledger.{alias}.internal", f"{alias}.{topic}"])
         await append(cluster, f"mm2-ledger.{alias}.internal", 0, list(_records(work, alias, topic)), now_ms=0)
     finally:
         cluster.close()

@@ -163,8 +163,8 @@ listener.
 - A work's topic is filled once by librdkafka, in batches of about 255 KB, half of each value \
 random; one-record batches are written one by one. Every system then copies that topic from its start, under \
 a target name, group and storage topics of its own; copies are deleted after each run.
-- What each does besides copying: both write heartbeats, offset syncs and checkpoints, as MM2 does by default; heliograph \
-writes its ledger too, and its positions every second.
+- What each does besides copying: both write heartbeats, offset syncs and checkpoints, as MM2 does by default; \
+heliograph writes its ledger too, and its positions every second.
 - No system is told to compress. MM2 takes the lz4 batches apart and writes records uncompressed; heliograph passes \
 batches on as they are.
 - Default MM2 runs once and first, on cold brokers; tuned MM2 and heliograph take turns.

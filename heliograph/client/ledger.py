@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from heliograph.client.checkpoints import Offsets, Translated, Wanted
 from heliograph.errors import BrokerRefused, ConfigError
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
-from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
+from heliograph.kafka.cluster import UNKNOWN_TOPIC, Catalogue, Cluster
 from heliograph.kafka.log import read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.formats import group_of
@@ -71,19 +71,30 @@ def _remote(policy: ReplicationPolicy, alias: str, where: TopicPartition) -> Top
 
 
 _Bounds = dict[TopicPartition, tuple[int, int]]
+_ANYWHERE = (0, 1 << 62)
 
 
 async def _bounds(cluster: Cluster, partitions: set[TopicPartition]) -> _Bounds:
-    """Where the logs of the target begin and end; those whose leader does not answer are left out."""
-    await cluster.refresh({where.topic for where in partitions})
-    starts, ends = await asyncio.gather(
-        list_offsets(cluster, partitions, EARLIEST), list_offsets(cluster, partitions, LATEST)
-    )
-    return {
-        where: (starts[where].offset, ends[where].offset)
-        for where in partitions
-        if not starts[where].error_code and not ends[where].error_code
-    }
+    """Where the logs of the target begin and end. Partitions that it does not have are left out; of one whose leader
+    stays away the translation stands as it is."""
+    bounds: _Bounds = {}
+    for pause_s in (0.2, 0.5, 1.0, 0.0):
+        catalogue = await cluster.refresh({where.topic for where in partitions})
+        asked = {where for where in partitions - bounds.keys() if _is_there(catalogue, where)}
+        starts, ends = await asyncio.gather(
+            list_offsets(cluster, asked, EARLIEST), list_offsets(cluster, asked, LATEST)
+        )
+        silent = {where for where in asked if starts[where].error_code or ends[where].error_code}
+        bounds |= {where: (starts[where].offset, ends[where].offset) for where in asked - silent}
+        if not silent:
+            return bounds
+        await asyncio.sleep(pause_s)
+    return bounds | dict.fromkeys(silent, _ANYWHERE)
+
+
+def _is_there(catalogue: Catalogue, where: TopicPartition) -> bool:
+    topic = catalogue.topics.get(where.topic)
+    return topic is not None and where.partition < len(topic.partitions)
 
 
 def _translated(
