@@ -16,12 +16,12 @@ from heliograph.config.parts import State
 from heliograph.config.settings import Checkpoints
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.offset_syncs import OffsetSyncs
-from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import DEAD, Commit, describe_groups, fetch_commits, list_groups
 from heliograph.kafka.log import append, read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
+from heliograph.mirror.demand import checkpoints_topic
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.mm2 import Checkpoint
@@ -283,10 +283,7 @@ class Carrier:
         flow = self._flow
         topic = flow.flow.checkpoints_topic
         if self._last is None:
-            new = NewTopic(
-                name=topic, partitions=1, replication_factor=settings.replication_factor, configs=store.COMPACTED
-            )
-            await store.ensure_topics(flow.target, [new], vital={topic})
+            await store.ensure_topics(flow.target, [checkpoints_topic(flow.flow, settings)], vital={topic})
             checkpoints, self.skipped = await read_checkpoints(flow.target, topic)
             if self.skipped:
                 log.warning(

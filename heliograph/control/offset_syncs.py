@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.mirror import store
+from heliograph.mirror.demand import offset_syncs_topic
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.ledger import PartitionLedger, PartitionName
 from heliograph.mirror.mm2 import OffsetSync
+from heliograph.mirror.model import Entry
 from heliograph.mirror.syncs import SyncRule, SyncStore
 
 
@@ -27,8 +28,7 @@ class _Seen(NamedTuple):
 
     rule: SyncRule
     offset: int
-    topic_id: str
-    """Of the source's topic: one that was made anew begins anew."""
+    entry: Entry
 
 
 class OffsetSyncs:
@@ -53,19 +53,23 @@ class OffsetSyncs:
             entry = known.entry
             if entry is None or where not in flow.entries:
                 continue
-            before = self._rules.get(where) or _Seen(
+            before = self._rules.get(where)
+            if before is not None and before.entry is entry:
+                seen[where] = before
+                continue
+            before = before or _Seen(
                 # What was copied before this start had its syncs; a partition that appears later had none.
                 SyncRule(flow.flow.offset_syncs.lag_max),
                 0 if self._has_begun else entry.source_offset,
-                entry.source_topic_id,
+                entry,
             )
             rule = copy.copy(before.rule)
             rule.lag_max = flow.flow.offset_syncs.lag_max
-            is_anew = entry.source_topic_id != before.topic_id or entry.source_offset < before.offset
+            is_anew = entry.source_topic_id != before.entry.source_topic_id or entry.source_offset < before.offset
             offset = entry.run_source if is_anew else before.offset
             if entry.source_offset != offset:
                 syncs += (_sync(where, *pair) for pair in _due(rule, known, offset))
-            seen[where] = _Seen(rule, entry.source_offset, entry.source_topic_id)
+            seen[where] = _Seen(rule, entry.source_offset, entry)
         if syncs:
             await append(
                 self._cluster,
@@ -85,12 +89,8 @@ class OffsetSyncs:
         """Make the topic, and read what it has: translation by MirrorMaker 2's rule goes on after a restart."""
         if self._is_ready:
             return
-        settings = self._flow.flow.offset_syncs
         topic = self._flow.flow.offset_syncs_topic
-        new = NewTopic(
-            name=topic, partitions=1, replication_factor=settings.replication_factor, configs=store.COMPACTED
-        )
-        await store.ensure_topics(self._cluster, [new], vital={topic})
+        await store.ensure_topics(self._cluster, [offset_syncs_topic(self._flow.flow)], vital={topic})
         if self._flow.flow.offset_translation == "mm2":
             syncs, self.skipped = await store.read_syncs(self._cluster, topic)
             self._take(syncs)

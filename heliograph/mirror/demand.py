@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from heliograph.config.settings import Flow
+from heliograph.config.settings import Checkpoints, Flow
 from heliograph.errors import ConfigError
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Catalogue
@@ -33,6 +34,38 @@ def internal_topics(flow: Flow) -> list[NewTopic]:
         NewTopic(name=name, partitions=partitions, replication_factor=factor, configs=configs)
         for name, partitions, factor, configs in kept
     ]
+
+
+def offset_syncs_topic(flow: Flow) -> NewTopic:
+    return _one_partition(flow.offset_syncs_topic, flow.offset_syncs.replication_factor)
+
+
+def checkpoints_topic(flow: Flow, checkpoints: Checkpoints) -> NewTopic:
+    return _one_partition(flow.checkpoints_topic, checkpoints.replication_factor)
+
+
+def _one_partition(name: str, factor: int) -> NewTopic:
+    return NewTopic(name=name, partitions=1, replication_factor=factor, configs=store.COMPACTED)
+
+
+class Beside(NamedTuple):
+    """A topic that a flow writes beside its copies; without it the flow still mirrors."""
+
+    alias: str
+    topic: NewTopic
+    factor_key: str
+
+
+def topics_beside(flow: Flow) -> Iterator[Beside]:
+    if flow.offset_syncs.enabled:
+        alias = flow.source if flow.offset_syncs.location == "source" else flow.target
+        yield Beside(alias, offset_syncs_topic(flow), "offset-syncs.topic.replication.factor")
+    if flow.checkpoints is not None:
+        topic = checkpoints_topic(flow, flow.checkpoints)
+        yield Beside(flow.target, topic, "checkpoints.topic.replication.factor")
+    if flow.heartbeats is not None:
+        topic = _one_partition(flow.policy.heartbeats_topic(), flow.heartbeats.replication_factor)
+        yield Beside(flow.target, topic, "heartbeats.topic.replication.factor")
 
 
 def too_few_brokers(flow: Flow, target: Catalogue, remotes: Iterable[str]) -> ConfigError | None:

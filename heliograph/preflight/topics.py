@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import Catalogue
-from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
+from heliograph.mirror.demand import internal_topics, too_few_brokers, topics_beside, wanted_topics
 from heliograph.preflight.limits import Limits, compare_limits
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 
@@ -58,13 +58,22 @@ def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
 
 
 def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
-    """Brokers of the target against replication factors, by the rule of the start."""
+    """Brokers against replication factors, by the rule of the start; what mirroring can do without is a warning."""
+    beside = []
+    for alias, topic, key in topics_beside(flow):
+        cluster = source if alias == flow.source else target
+        if topic.name not in cluster.topics and topic.replication_factor > len(cluster.brokers):
+            what = (
+                f'"{topic.name}" cannot be made: it needs {topic.replication_factor} brokers, and "{alias}" has '
+                f"{len(cluster.brokers)}; topics are mirrored all the same"
+            )
+            beside.append(warned("replication factor", what, f"lower {key} (-1: the broker's default)").of(flow.name))
     fault = too_few_brokers(flow, target, wanted_topics(flow, source).values())
     if fault is not None:
-        return [failed("replication factor", fault).of(flow.name)]
+        return [failed("replication factor", fault).of(flow.name), *beside]
     highest = max(flow.replication_factor, *(topic.replication_factor for topic in internal_topics(flow)))
     brokers = len(target.brokers)
-    return [passed("replication factor", f"at most {highest}, {brokers} on the target").of(flow.name)]
+    return [passed("replication factor", f"at most {highest}, {brokers} on the target").of(flow.name), *beside]
 
 
 def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:

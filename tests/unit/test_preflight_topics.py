@@ -20,6 +20,7 @@ from tests.unit.samples import BASE
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 IDENTITY = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
 SINGLE = "".join(f"{kind}.storage.replication.factor = 1\n" for kind in ("offset", "config", "status"))
+SINGLE += "".join(f"{kind}.topic.replication.factor = 1\n" for kind in ("offset-syncs", "checkpoints", "heartbeats"))
 DAY_MS = 86_400_000
 
 
@@ -73,6 +74,16 @@ def test_replication_factors_against_brokers(more: str, brokers: int, verdict: V
     assert step.verdict is verdict
     assert text in step.what
     assert bool(step.remedy) == (verdict is FAIL)
+
+
+@pytest.mark.parametrize("kind", ["offset-syncs", "checkpoints", "heartbeats"])
+def test_topics_beside_the_copies_that_cannot_be_made_are_a_warning(kind: str) -> None:
+    [flow] = settings_of(f"{kind}.topic.replication.factor = 2\n").enabled_flows
+    good, bad = topics.check_factors(flow, catalogue(["t"]), catalogue())
+    assert (good.verdict, bad.verdict) == (PASS, WARN)
+    assert f'cannot be made: it needs 2 brokers, and "{"A" if kind == "offset-syncs" else "B"}" has 1' in bad.what
+    assert f"lower {kind}.topic.replication.factor" in bad.remedy
+    assert len(topics.check_factors(flow, catalogue(["t"], brokers=2), catalogue(brokers=2))) == 1
 
 
 @pytest.mark.parametrize(
