@@ -229,6 +229,10 @@ class FakeCluster:
         """Answer the next requests for a partition with an error, and do nothing; other partitions go on."""
         self._refusals.append(_Refusal(api_key, topic, partition, error_code, times))
 
+    def relent(self) -> None:
+        """Refuse nothing more."""
+        self._refusals.clear()
+
     def refusal_of(self, api_key: int, topic: str, partition: int) -> int:
         for refusal in self._refusals:
             if (refusal.api_key, refusal.topic, refusal.partition) == (api_key, topic, partition) and refusal.times:
