@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 from heliograph.lab import Cluster, Jvm, Lab
-from tests.cluster.mirror import MirrorProcess
+from tests.cluster.mirror import MirrorProcess, admin, wait_until
 
 _CLASS = "org.apache.kafka.connect.mirror.MirrorMaker"
 _SMALL = Jvm(heap="256m")
 
 
 class MirrorMaker(MirrorProcess):
-    """Runs the flows into one cluster; a clean stop (SIGTERM) commits what it has copied."""
+    """Runs the flows into one cluster."""
 
     def __init__(
         self, lab: Lab, folder: Path, clusters: Mapping[str, Cluster | str], keys: Mapping[str, str], *, target: str
@@ -26,3 +27,13 @@ class MirrorMaker(MirrorProcess):
 
     def command(self) -> list[str]:
         return [*self._java.argv, str(self.config), "--clusters", self._target]
+
+    def stop_cleanly(self, cluster: Cluster, group: str) -> None:
+        """It commits what it has copied, and Java ends as the signal asks; its group may outlive it for a while."""
+        assert self.stop(signal.SIGTERM).code == 128 + signal.SIGTERM
+        wait_until(lambda: not _members(cluster, group), 30, what=f"the end of group {group}")
+
+
+def _members(cluster: Cluster, group: str) -> int:
+    [described] = admin(cluster).describe_consumer_groups([group]).values()
+    return len(described.result(30).members)

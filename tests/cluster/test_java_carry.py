@@ -296,9 +296,10 @@ def test_javas_client_answers_as_ours_after_our_run(java: Judge, sides: tuple[Cl
     assert {group: plain(offsets) for group, offsets in known.items()} == ours.by_pattern == ours.one_by_one
     assert {found.grade for offsets in known.values() for found in offsets.values()} == {"exact"}
     [wanted], [copied] = View(source, "products").read(), View(target, "es-cp4i.products").read()
-    assert {group: offsets["es-cp4i.products", 0][0] for group, offsets in ours.by_pattern.items()} == {
-        group: true_offset(wanted, copied, offset) for group, offset in PRODUCTS.items()
-    }
+    true = {group: true_offset(wanted, copied, offset) for group, offset in PRODUCTS.items()}
+    place = "es-cp4i.products", 0
+    assert {group: offsets[place][0] for group, offsets in ours.by_pattern.items()} == true
+    assert {group: committed(target, group)[place] for group in PRODUCTS} == true
 
 
 @pytest.mark.usefixtures("lab_two")
@@ -326,6 +327,7 @@ ORDERS = {"orders-start": 0, "orders-middle": 35, "orders-marker": 60, "orders-l
 """Groups by their offset in both partitions while MirrorMaker 2 runs."""
 ORDERS_SIZES = (10, 49, 32)  # markers at 10, 60 and 93: the log ends at 94
 ORDERS_COPY = 91
+MM2_GROUP = "src-mm2"
 
 
 class Flow:
@@ -340,7 +342,7 @@ class Flow:
             "src->dst.topics": self.topic,
             "src->dst.groups": "orders-.*",
             "src->dst.offset-syncs.topic.location": "target",
-            "dst.group.id": "src-mm2",
+            "dst.group.id": MM2_GROUP,
             "dst.offset.flush.interval.ms": "1000",  # when MirrorMaker 2 writes the last offset syncs
             **EVERY_SECOND,
         }
@@ -414,7 +416,7 @@ def their_run(
         mm2.wait_mirrored(*flow.views)
         flow.wait_for_place(mm2, "orders-end", (ORDERS["orders-end"], ORDERS_COPY))
         mm2.wait_until(lambda: partition_count(flow.target, "src.heartbeats"), what="their copy of the heartbeats")
-        mm2.stop()
+        mm2.stop_cleanly(flow.target, MM2_GROUP)
     groups = list(ORDERS)
     answers = our_answers(flow.target, "src", groups), java_answers(java, flow.target, "src", groups)
     return TheirRun(flow, answers, flow.places())
@@ -508,7 +510,7 @@ def test_mirrormaker_goes_on_where_heliograph_stopped(our_turn: OurTurn) -> None
     with flow.theirs as mm2:
         mm2.wait_mirrored(*flow.views)
         flow.wait_for_place(mm2, "orders-end", (134, AFTER_COPY + 11))
-        mm2.stop()
+        mm2.stop_cleanly(flow.target, MM2_GROUP)
     source, target = (view.read() for view in flow.views)
     assert_equal(source, target)
     assert_never_back(checkpoints(flow.target, "src"))
