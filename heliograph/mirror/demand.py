@@ -17,6 +17,16 @@ def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
     return {name: flow.remote_topic(name) for name in source.topics if flow.mirrors(name)}
 
 
+def new_copy(flow: Flow, topic: str, *, partitions: int) -> NewTopic:
+    """The target of a topic that has none. Copied heartbeats are compacted as their source is: they never end."""
+    return NewTopic(
+        name=flow.remote_topic(topic),
+        partitions=partitions,
+        replication_factor=flow.replication_factor,
+        configs=store.COMPACTED if flow.policy.is_heartbeats_topic(topic) else {},
+    )
+
+
 def internal_topics(flow: Flow) -> list[NewTopic]:
     """Those in which the flow keeps its state."""
     kept = (

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ClusterError, HeliographError
-from heliograph.kafka.admin import NewTopic, create_partitions, create_topics, topic_configs
+from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
 from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.mirror.demand import new_copy
 from heliograph.mirror.store import wait_for_topics
 
 log = logging.getLogger("heliograph")
@@ -52,8 +53,8 @@ class TargetTopics:
         target = self._cluster.catalogue
         counts = {remote: len(source.topics[topic].partitions) for topic, remote in wanted.items()}
         missing = [
-            NewTopic(name=remote, partitions=count, replication_factor=self._flow.replication_factor)
-            for remote, count in counts.items()
+            new_copy(self._flow, topic, partitions=counts[remote])
+            for topic, remote in wanted.items()
             if remote not in target.topics
         ]
         short = {

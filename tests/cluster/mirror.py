@@ -90,6 +90,9 @@ class MirrorProcess:
         (self.folder / "tmp").mkdir()
         self.write(self.keys)
 
+    def command(self) -> list[str]:
+        return [HELIOGRAPH, "run", str(self.config), *self._arguments]
+
     def write(self, keys: Mapping[str, str]) -> None:
         """The configuration as a property file."""
         self.config.write_text("".join(f"{property_line(key, value)}\n" for key, value in keys.items()))
@@ -99,7 +102,7 @@ class MirrorProcess:
         assert self._process is None or self._process.poll() is not None
         with (self.folder / "stdout").open("ab") as out, (self.folder / "stderr").open("ab") as err:
             self._process = subprocess.Popen(
-                [HELIOGRAPH, "run", str(self.config), *self._arguments],
+                self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
