@@ -17,14 +17,14 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from heliograph.config.properties import property_line
 from heliograph.lab import Cluster, Jvm, Lab
@@ -44,11 +44,14 @@ PASS_S = 3.0
 """What a pass may take: half a second to two until the lanes have written down what the fastest group has read, then a
 few requests, on a machine that two mirrors, a load and two brokers share."""
 SIZE = 100
+AHEAD = tuple(7 * (partition + 1) for partition in range(PARTITIONS))
+"""Records of somebody else in each copy, before it begins: no source offset is a target offset."""
 
 HELIOGRAPH = "heliograph"
 MM2 = "MM2"
 _MM2_CLASS = "org.apache.kafka.connect.mirror.MirrorMaker"
-_START_S = 90.0
+_START_S = 120.0
+_PATIENCE_WITH_MM2_S = 30.0
 _CARRY = {
     "emit.checkpoints.interval.seconds": str(INTERVAL_S),
     "sync.group.offsets.enabled": "true",
@@ -115,25 +118,30 @@ class Traffic:
 
 
 class Moment(NamedTuple):
-    """A commit of all partitions: the group's word counted at some time between the two."""
+    """A commit of all partitions."""
 
-    asked_at: float
-    answered_at: float
+    acknowledged_at: float
     offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    lag: int
+    history: list[Moment] = field(default_factory=list)
 
 
 class Committer:
     """Groups without members that commit every second, each so many records behind what is acknowledged."""
 
-    def __init__(self, cluster: Cluster, topic: str, traffic: Traffic, groups: Mapping[str, int]) -> None:
+    def __init__(self, cluster: Cluster, topic: str, traffic: Traffic, groups: Sequence[Group]) -> None:
         self._topic = topic
         self._traffic = traffic
         self._groups = groups
-        self._clients = {group: consumer(cluster, group) for group in groups}
+        self._clients = [consumer(cluster, group.name) for group in groups]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._failed: BaseException | None = None
-        self.history: dict[str, list[Moment]] = {group: [] for group in groups}
+        self._failed: KafkaException | None = None
 
     def start(self) -> None:
         self._commit()
@@ -147,7 +155,7 @@ class Committer:
             raise self._failed
 
     def close(self) -> None:
-        for client in self._clients.values():
+        for client in self._clients:
             client.close()
 
     def _run(self) -> None:
@@ -155,19 +163,19 @@ class Committer:
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             try:
                 self._commit()
-            except BaseException as error:  # to be raised where somebody looks
+            except KafkaException as error:  # raised again where somebody looks
                 self._failed = error
                 return
             due += COMMIT_EVERY_S
 
     def _commit(self) -> None:
-        for group, lag in self._groups.items():
-            offsets = tuple(max(0, end - lag) for end in self._traffic.acknowledged)
-            asked_at = time.monotonic()
+        for group, client in zip(self._groups, self._clients, strict=True):
+            offsets = tuple(max(0, end - group.lag) for end in self._traffic.acknowledged)
             places = [TopicPartition(self._topic, *place) for place in enumerate(offsets)]
-            for place in self._clients[group].commit(offsets=places, asynchronous=False):
-                assert place.error is None, place.error
-            self.history[group].append(Moment(asked_at, time.monotonic(), offsets))
+            for place in client.commit(offsets=places, asynchronous=False):
+                if place.error is not None:
+                    raise KafkaException(place.error)
+            group.history.append(Moment(time.monotonic(), offsets))
 
 
 # -- the other mirror
@@ -176,7 +184,8 @@ class Committer:
 class MirrorMaker:
     """The real MM2, all its settings but intervals, factors and names at their defaults."""
 
-    def __init__(self, lab: Lab, folder: Path, source: Cluster, target: Cluster, keys: Mapping[str, str]) -> None:
+    def __init__(self, lab: Lab, folder: Path, clusters: tuple[Cluster, Cluster], keys: Mapping[str, str]) -> None:
+        source, target = clusters
         self.alias = unique("mm2")
         there = unique("there")
         properties = {
@@ -216,11 +225,6 @@ class MirrorMaker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-    def check_alive(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, f"MM2 ended\n{self._log.read_text(errors='replace')[-3000:]}"
-        return True
 
     def kill(self) -> None:
         assert self._process is not None
@@ -292,67 +296,64 @@ class Life:
         return {"variant": self.variant, "pause_s": self.pause_s, "times_s": self.times_s, "places": places}
 
 
-def read_first(target: Cluster, group: str, topic: str, *, ahead: Sequence[int]) -> list[int]:
+def read_first(target: Cluster, group: Group, copy: Copy) -> list[int]:
     """Join the group as an application would: the source offset of the first record of each partition.
 
-    `ahead` is how many records were there before the copy. Where the group stands at the copy's end, the next record.
+    Where the group stands at the copy's end it is the next record that would have come.
     """
-    reader = consumer(target, group, enable_partition_eof=True)
+    reader = consumer(target, group.name, enable_partition_eof=True)
     first: dict[int, int] = {}
     try:
-        reader.subscribe([topic])
+        reader.subscribe([copy.topic])
         deadline = time.monotonic() + 30
         while len(first) < PARTITIONS:
-            assert time.monotonic() < deadline, f"{group} got records of {sorted(first)} only"
-            _note_first(reader, first, ahead)
+            assert time.monotonic() < deadline, f"{group.name} got records of partitions {sorted(first)} only"
+            _note_first(reader, first)
     finally:
         reader.close()
-    return [first[partition] for partition in range(PARTITIONS)]
+    return [max(0, first[partition]) for partition in range(PARTITIONS)]
 
 
-def _note_first(reader: Consumer, first: dict[int, int], ahead: Sequence[int]) -> None:
+def _note_first(reader: Consumer, first: dict[int, int]) -> None:
     for message in reader.consume(500, 0.2):
-        partition = message.partition()
-        error = message.error()
+        partition, error = message.partition(), message.error()
         if error is None:
             first.setdefault(partition, int(message.value()))
         else:
             assert error.code() == KafkaError._PARTITION_EOF, error
-            first.setdefault(partition, message.offset() - ahead[partition])
+            first.setdefault(partition, message.offset() - AHEAD[partition])
 
 
 # -- a repetition
 
 
-def live(lab: Lab, source: Cluster, target: Cluster, folder: Path, *, stopped: bool, pause_s: float) -> Life:
+class Copy(NamedTuple):
+    mirror: str
+    topic: str
+
+
+def live(lab: Lab, clusters: tuple[Cluster, Cluster], folder: Path, *, stopped: bool, pause_s: float) -> Life:
     """Live for a while, die, go on elsewhere.
 
-    stopped: the groups' last commit is followed by a second in which none comes and by one interval.
+    stopped: the groups' last commit is followed by a second in which none comes, and by one interval.
     else: the groups commit until both mirrors are dead.
     """
-    began = time.monotonic()
+    source, target = clusters
     times_s: dict[str, float] = {}
-
-    def note(what: str) -> None:
-        times_s[what] = round(time.monotonic() - began, 1)
-
+    note = _stopwatch(times_s)
     topic = create_topic(source, unique("life"), PARTITIONS)
-    groups = {unique(f"behind-{lag}"): lag for lag in LAGS}
-    wanted = {"topics": topic, "groups": ",".join(groups), **_CARRY}
+    groups = [Group(unique(f"behind-{lag}"), lag) for lag in LAGS]
+    wanted = {"topics": topic, "groups": ",".join(group.name for group in groups), **_CARRY}
     traffic = Traffic(source, topic)
     traffic.prefill()
-    other = MirrorMaker(lab, folder, source, target, wanted)
-    copies = {HELIOGRAPH: f"{source.alias}.{topic}", MM2: f"{other.alias}.{topic}"}
-    ahead = [7 * (partition + 1) for partition in range(PARTITIONS)]
-    for copy in copies.values():
-        _begin_copy(target, copy, ahead)
-    flow = f"{source.alias}->{target.alias}"
-    mirror = MirrorProcess(
-        folder,
-        {source.alias: source, target.alias: target},
-        {f"{flow}.{key}": value for key, value in wanted.items()},
-    )
     committer = Committer(source, topic, traffic, groups)
+    flow = f"{source.alias}->{target.alias}"
+    keys = {f"{flow}.{key}": value for key, value in wanted.items()}
+    mirror = MirrorProcess(folder, {source.alias: source, target.alias: target}, keys)
+    other = MirrorMaker(lab, folder, clusters, wanted)
+    ours, theirs = Copy(HELIOGRAPH, f"{source.alias}.{topic}"), Copy(MM2, f"{other.alias}.{topic}")
+    for copy in (ours, theirs):
+        _begin_copy(target, copy)
     with ExitStack() as ends:
         ends.callback(committer.close)
         ends.callback(traffic.stop)
@@ -362,25 +363,16 @@ def live(lab: Lab, source: Cluster, target: Cluster, folder: Path, *, stopped: b
         note("started")
         ends.enter_context(mirror.until_killed())
         ends.enter_context(other)
-
-        def is_carried(name: str, lags: Iterable[int] = LAGS) -> bool:
-            other.check_alive()
-            copied = View(target, copies[name]).counts() or [0] * PARTITIONS
-            near = [traffic.acknowledged[p] - (copied[p] - ahead[p]) < PER_SECOND for p in range(PARTITIONS)]
-            return all(near) and all(
-                len(_standing(target, group, copies[name])) == PARTITIONS
-                for group, lag in groups.items()
-                if lag in lags
-            )
-
-        mirror.wait_until(lambda: is_carried(HELIOGRAPH), _START_S, what="the first offsets by heliograph")
+        mirror.wait_until(lambda: _is_carried(target, ours, groups, traffic), _START_S, what="the first offsets")
         note("heliograph carries")
-        mirror.wait_until(lambda: is_carried(MM2, [0]), _START_S, what="the first offsets by MM2")
-        note("MM2 carries")
+        with suppress(AssertionError):
+            wait_until(lambda: _is_carried(target, theirs, groups[:1], traffic), _PATIENCE_WITH_MM2_S)
+            note("MM2 carries")
         time.sleep(2 * INTERVAL_S + pause_s)
         if stopped:
             committer.stop()
-            time.sleep(COMMIT_EVERY_S + INTERVAL_S - (time.monotonic() - _last_answer(committer)))
+            since_s = time.monotonic() - groups[0].history[-1].acknowledged_at
+            time.sleep(COMMIT_EVERY_S + INTERVAL_S - since_s)
         killed_at = time.monotonic()
         mirror.kill()
         other.kill()
@@ -388,52 +380,51 @@ def live(lab: Lab, source: Cluster, target: Cluster, folder: Path, *, stopped: b
         source.kill_broker(1)
         note("killed")
     assert "Traceback" not in mirror.output, mirror.output
-    places = tuple(
-        place
-        for name, copy in copies.items()
-        for group, lag in groups.items()
-        for place in _judge(target, name, copy, group, lag, committer.history[group], killed_at, ahead)
-    )
+    places = [place for copy in (ours, theirs) for group in groups for place in _judge(target, copy, group, killed_at)]
     note("read")
-    admin(target).delete_topics(list(copies.values()))
-    return Life(stopped=stopped, pause_s=pause_s, times_s=times_s, places=places)
+    admin(target).delete_topics([ours.topic, theirs.topic])
+    return Life(stopped=stopped, pause_s=pause_s, times_s=times_s, places=tuple(places))
 
 
-def _begin_copy(target: Cluster, topic: str, ahead: Sequence[int]) -> None:
-    """The copy's topic, with records of somebody else: no source offset is a target offset."""
-    create_topic(target, topic, PARTITIONS)
-    for partition, count in enumerate(ahead):
-        produce(target, topic, [b"-1"] * count, partition=partition)
+def _stopwatch(times_s: dict[str, float]) -> Callable[[str], None]:
+    began = time.monotonic()
+
+    def note(what: str) -> None:
+        times_s[what] = round(time.monotonic() - began, 1)
+
+    return note
 
 
-def _last_answer(committer: Committer) -> float:
-    return max(moments[-1].answered_at for moments in committer.history.values())
+def _begin_copy(target: Cluster, copy: Copy) -> None:
+    create_topic(target, copy.topic, PARTITIONS)
+    for partition, count in enumerate(AHEAD):
+        produce(target, copy.topic, [b"-1"] * count, partition=partition)
 
 
-def _standing(target: Cluster, group: str, topic: str) -> dict[int, int]:
-    found = committed(target, group)
-    return {partition: offset for (name, partition), offset in found.items() if name == topic and offset >= 0}
+def _is_carried(target: Cluster, copy: Copy, groups: Sequence[Group], traffic: Traffic) -> bool:
+    """The copy is at most a second behind, and every group has an offset everywhere."""
+    ends = View(target, copy.topic).counts() or AHEAD
+    behind = [end - (there - ahead) for end, there, ahead in zip(traffic.acknowledged, ends, AHEAD, strict=True)]
+    return max(behind) < PER_SECOND / PARTITIONS and all(
+        len(_standing(target, copy, group)) == PARTITIONS for group in groups
+    )
 
 
-def _judge(
-    target: Cluster,
-    mirror: str,
-    topic: str,
-    group: str,
-    lag: int,
-    history: Sequence[Moment],
-    killed_at: float,
-    ahead: Sequence[int],
-) -> Iterator[Place]:
-    standing = _standing(target, group, topic)
-    for partition, first in enumerate(read_first(target, group, topic, ahead=ahead)):
-        same = [moment.answered_at for moment in history if moment.offsets[partition] == first]
+def _standing(target: Cluster, copy: Copy, group: Group) -> dict[int, int]:
+    found = committed(target, group.name)
+    return {partition: offset for (topic, partition), offset in found.items() if topic == copy.topic and offset >= 0}
+
+
+def _judge(target: Cluster, copy: Copy, group: Group, killed_at: float) -> Iterator[Place]:
+    standing = _standing(target, copy, group)
+    for partition, first in enumerate(read_first(target, group, copy)):
+        same = [moment.acknowledged_at for moment in group.history if moment.offsets[partition] == first]
         yield Place(
-            mirror=mirror,
-            lag=lag,
+            mirror=copy.mirror,
+            lag=group.lag,
             partition=partition,
-            last=history[-1].offsets[partition],
-            first=max(0, first),
+            last=group.history[-1].offsets[partition],
+            first=first,
             has_offset=partition in standing,
             age_s=round(killed_at - max(same), 2) if same else None,
         )
@@ -443,20 +434,26 @@ def _judge(
 
 
 def tell(lives: Sequence[Life]) -> list[str]:
-    """Rows by variant and lag: how many records a group read again, the worst partition of each repetition."""
-    lines = [
-        f"{'variant':<12} {'lag':>6} {'times':>5}  {'heliograph reads again':>26}  {'MM2 reads again':>26}  MM2 had none"
-    ]
+    """How many records a group reads again by variant and lag, in its worst partition and in all of them.
+
+    Of several repetitions the least, the median and the most.
+    """
+    widths = (11, 6, 5, 19, 21, 24, 27, 8)
+    heads = ("variant", "lag", "times", "heliograph: worst", "sum", "MM2: worst", "sum", "MM2 none")
+    rows = [heads]
     for variant in dict.fromkeys(life.variant for life in lives):
         chosen = [life for life in lives if life.variant == variant]
-        for lag in LAGS:
-            cells = [
-                _spread([max(p.read_again for p in life.of(name, lag)) for life in chosen])
-                for name in (HELIOGRAPH, MM2)
-            ]
-            none = sum(not all(p.has_offset for p in life.of(MM2, lag)) for life in chosen)
-            lines.append(f"{variant:<12} {lag:>6,} {len(chosen):>5}  {cells[0]:>26}  {cells[1]:>26}  {none:>12}")
-    return lines
+        rows += [_row(variant, lag, chosen) for lag in LAGS]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _row(variant: str, lag: int, lives: Sequence[Life]) -> tuple[str, ...]:
+    cells = []
+    for mirror in (HELIOGRAPH, MM2):
+        again = [[place.read_again for place in life.of(mirror, lag)] for life in lives]
+        cells += [_spread(list(map(max, again))), _spread(list(map(sum, again)))]
+    none = sum(not all(place.has_offset for place in life.of(MM2, lag)) for life in lives)
+    return (variant, f"{lag:,}", str(len(lives)), *cells, str(none))
 
 
 def _spread(values: Sequence[int]) -> str:
