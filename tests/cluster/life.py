@@ -144,8 +144,9 @@ class Committer:
         self._failed: KafkaException | None = None
 
     def start(self) -> None:
-        self._commit()
+        """Returns when every group has committed: its coordinator may not be there at once."""
         self._thread.start()
+        wait_until(lambda: all(group.history for group in self._groups), 30, what="the first commits")
 
     def stop(self) -> None:
         """At once. No commit is under way on return."""
@@ -159,14 +160,15 @@ class Committer:
             client.close()
 
     def _run(self) -> None:
-        due = time.monotonic() + COMMIT_EVERY_S
+        due = time.monotonic()
         while not self._stop.wait(max(0.0, due - time.monotonic())):
+            due += COMMIT_EVERY_S
             try:
                 self._commit()
-            except KafkaException as error:  # raised again where somebody looks
-                self._failed = error
-                return
-            due += COMMIT_EVERY_S
+            except KafkaException as error:
+                if all(group.history for group in self._groups):
+                    self._failed = error  # raised where somebody looks
+                    return
 
     def _commit(self) -> None:
         for group, client in zip(self._groups, self._clients, strict=True):
@@ -371,8 +373,8 @@ def live(lab: Lab, clusters: tuple[Cluster, Cluster], folder: Path, *, stopped: 
         time.sleep(2 * INTERVAL_S + pause_s)
         if stopped:
             committer.stop()
-            since_s = time.monotonic() - groups[0].history[-1].acknowledged_at
-            time.sleep(COMMIT_EVERY_S + INTERVAL_S - since_s)
+            last = max(group.history[-1].acknowledged_at for group in groups)
+            time.sleep(last + COMMIT_EVERY_S + INTERVAL_S - time.monotonic())
         killed_at = time.monotonic()
         mirror.kill()
         other.kill()
