@@ -32,7 +32,6 @@ log = logging.getLogger("heliograph")
 CATCH_UP_S = 2.0
 """At most so long a pass waits for the lanes to write down what a group has read already."""
 _LOOK_AGAIN_S = 0.1
-_EARLY_S = 0.05
 
 GroupPartition = tuple[str, TopicPartition]
 """(group, partition of the target)"""
@@ -77,6 +76,25 @@ def plan_checkpoints(
     return news
 
 
+class Turn:
+    """When a job that shares its loop with another is due.
+
+    A step comes a little early or late, and never just when a job is due: the nearest step is the job's. To ask for
+    the exact time would leave a step out whenever it is quicker than the one before.
+    """
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def is_at(self, step: float, *, every_s: float) -> bool:
+        """Whether a step is the job's, where steps are so far apart."""
+        return step + every_s / 2 >= self._due
+
+    def take(self, step: float, *, interval_s: float) -> None:
+        following = self._due + interval_s
+        self._due = following if following > step else step + interval_s
+
+
 class Carrier:
     """Of one flow: its groups, their checkpoints."""
 
@@ -86,7 +104,7 @@ class Carrier:
         self._sync = GroupSync(flow)
         self._groups: dict[str, SeenGroup] | None = None
         self._last: dict[GroupPartition, Checkpoint] | None = None
-        self._checkpoints_due = self._sync_due = 0.0
+        self._emission, self._writing = Turn(), Turn()
         self._failed: frozenset[str] = frozenset()
         self._is_slow = False
         self.skipped = 0
@@ -170,8 +188,8 @@ class Carrier:
 
     async def carry(self) -> None:
         """One pass over all groups."""
-        settings = self.settings
-        if settings is None:
+        settings, every_s, began = self.settings, self.interval_s(), time.monotonic()
+        if settings is None or every_s is None:
             return
         began = time.monotonic()
         if self._groups is None:
@@ -180,12 +198,11 @@ class Carrier:
         await self._until_written_down(commits)
         standings = self._standings(commits)
         work = [self._note(commits)]
-        now = time.monotonic() + _EARLY_S
-        if now >= self._checkpoints_due:
-            self._checkpoints_due = now + settings.interval_s
+        if self._emission.is_at(began, every_s=every_s):
+            self._emission.take(began, interval_s=settings.interval_s)
             work.append(self._emit(settings, standings))
-        if settings.sync_group_offsets and now >= self._sync_due:
-            self._sync_due = now + settings.sync_group_offsets_interval_s
+        if settings.sync_group_offsets and self._writing.is_at(began, every_s=every_s):
+            self._writing.take(began, interval_s=settings.sync_group_offsets_interval_s)
             work.append(self._sync.write(_offsets_of(standings)))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, BaseException):
