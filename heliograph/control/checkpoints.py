@@ -191,7 +191,6 @@ class Carrier:
         settings, every_s, began = self.settings, self.interval_s(), time.monotonic()
         if settings is None or every_s is None:
             return
-        began = time.monotonic()
         if self._groups is None:
             await self.refresh_groups()
         commits = await self._commits()
@@ -199,11 +198,9 @@ class Carrier:
         standings = self._standings(commits)
         work = [self._note(commits)]
         if self._emission.is_at(began, every_s=every_s):
-            self._emission.take(began, interval_s=settings.interval_s)
-            work.append(self._emit(settings, standings))
+            work.append(self._emit(settings, standings, began))
         if settings.sync_group_offsets and self._writing.is_at(began, every_s=every_s):
-            self._writing.take(began, interval_s=settings.sync_group_offsets_interval_s)
-            work.append(self._sync.write(_offsets_of(standings)))
+            work.append(self._write_offsets(settings, standings, began))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -296,7 +293,13 @@ class Carrier:
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    async def _emit(self, settings: Checkpoints, standings: Mapping[GroupPartition, Standing]) -> None:
+    async def _write_offsets(
+        self, settings: Checkpoints, standings: Mapping[GroupPartition, Standing], began: float
+    ) -> None:
+        await self._sync.write(_offsets_of(standings))
+        self._writing.take(began, interval_s=settings.sync_group_offsets_interval_s)
+
+    async def _emit(self, settings: Checkpoints, standings: Mapping[GroupPartition, Standing], began: float) -> None:
         flow = self._flow
         topic = flow.flow.checkpoints_topic
         if self._last is None:
@@ -312,6 +315,7 @@ class Carrier:
             records = [checkpoint.encode() for checkpoint in news]
             await append(flow.target, topic, 0, records, now_ms=int(time.time() * 1000))
             self._last |= last_of(news)
+        self._emission.take(began, interval_s=settings.interval_s)
 
 
 def last_of(checkpoints: Iterable[Checkpoint]) -> dict[GroupPartition, Checkpoint]:

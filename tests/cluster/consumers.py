@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,9 +76,27 @@ def _commits(writer: Consumer, places: list[TopicPartition]) -> bool:
 
 def committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
     """What a group has committed."""
+    _wait_for_coordinator(cluster.bootstrap, group)
     request = [ConsumerGroupTopicPartitions(group)]
     [future] = admin(cluster).list_consumer_group_offsets(request).values()
     return {(place.topic, place.partition): place.offset for place in future.result(30).topic_partitions}
+
+
+@functools.cache
+def _wait_for_coordinator(bootstrap: str, group: str) -> None:
+    """Once for a group: asked while its coordinator still loads, librdkafka's list of offsets ends in a segfault."""
+    asking = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+
+    def answers() -> bool:
+        try:
+            return bool(asking.committed([TopicPartition("any", 0)], 10))
+        except KafkaException:
+            return False
+
+    try:
+        wait_until(answers, 60, what=f"the coordinator of {group}")
+    finally:
+        asking.close()
 
 
 def delete_group(cluster: Cluster, group: str) -> None:
