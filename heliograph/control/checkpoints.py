@@ -16,16 +16,15 @@ from heliograph.config.parts import State
 from heliograph.config.settings import Checkpoints
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.offset_syncs import OffsetSyncs
-from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import DEAD, Commit, describe_groups, fetch_commits, list_groups
-from heliograph.kafka.log import append, read_whole
+from heliograph.kafka.log import append
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.demand import checkpoints_topic
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.mm2 import Checkpoint
-from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, SeenGroup
+from heliograph.mirror.seen import DELETED, GroupCommit, SeenGroup
 
 log = logging.getLogger("heliograph")
 
@@ -148,19 +147,8 @@ class Carrier:
         known = self._groups if self._groups is not None else flow.ledger.groups
         groups: dict[str, SeenGroup] = {}
         for name, found in listed.items():
-            detail = described.found.get(name)
-            groups[name] = SeenGroup(
-                group=name,
-                state=detail.state if detail else found.state,
-                kind=found.kind,
-                time_ms=now_ms,
-                members=tuple(
-                    GroupMember(member.client_id, member.host, len(member.partitions)) for member in detail.members
-                )
-                if detail
-                else (),
-                commits=known[name].commits if name in known else {},
-            )
+            commits = known[name].commits if name in known else {}
+            groups[name] = SeenGroup.of(found, described.found.get(name), commits, time_ms=now_ms)
         absent = {
             name: seen
             for name, seen in known.items()
@@ -304,7 +292,7 @@ class Carrier:
         topic = flow.flow.checkpoints_topic
         if self._last is None:
             await store.ensure_topics(flow.target, [checkpoints_topic(flow.flow, settings)], vital={topic})
-            checkpoints, self.skipped = await read_checkpoints(flow.target, topic)
+            checkpoints, self.skipped = await store.read_parsed(flow.target, topic, Checkpoint.parse)
             if self.skipped:
                 log.warning(
                     '%s: %d records of "%s" could not be read and were passed over', flow.name, self.skipped, topic
@@ -321,18 +309,6 @@ class Carrier:
 def last_of(checkpoints: Iterable[Checkpoint]) -> dict[GroupPartition, Checkpoint]:
     """The last checkpoint of each group and partition."""
     return {(item.group, TopicPartition(item.topic, item.partition)): item for item in checkpoints}
-
-
-async def read_checkpoints(cluster: Cluster, topic: str) -> tuple[list[Checkpoint], int]:
-    """All checkpoints of a topic in their order, and how many records are none."""
-    checkpoints, skipped = [], 0
-    async for record in read_whole(cluster, topic):
-        checkpoint = Checkpoint.parse(record.key, record.value)
-        if checkpoint is None:
-            skipped += 1
-        else:
-            checkpoints.append(checkpoint)
-    return checkpoints, skipped
 
 
 def _offsets_of(standings: Mapping[GroupPartition, Standing]) -> dict[str, dict[TopicPartition, Commit]]:

@@ -92,7 +92,7 @@ class OffsetSyncs:
         topic = self._flow.flow.offset_syncs_topic
         await store.ensure_topics(self._cluster, [offset_syncs_topic(self._flow.flow)], vital={topic})
         if self._flow.flow.offset_translation == "mm2":
-            syncs, self.skipped = await store.read_syncs(self._cluster, topic)
+            syncs, self.skipped = await store.read_parsed(self._cluster, topic, OffsetSync.parse)
             self._take(syncs)
         self._is_ready = True
 

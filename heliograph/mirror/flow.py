@@ -310,7 +310,7 @@ class FlowDriver:
         skipped = 0
         try:
             if topic in cluster.catalogue.topics:
-                syncs, skipped = await store.read_syncs(cluster, topic)
+                syncs, skipped = await store.read_parsed(cluster, topic, OffsetSync.parse)
         except HeliographError as error:
             log.warning('%s: the offset syncs in "%s" cannot be read: %s', self.name, topic, error)
         by_partition: dict[PartitionName, list[tuple[int, int]]] = {}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from heliograph.kafka.groups import GroupDescription, GroupListing
 from heliograph.kafka.types import TopicPartition
 
 
@@ -85,6 +86,26 @@ class SeenGroup:
     members: tuple[GroupMember, ...] = ()
     commits: dict[TopicPartition, GroupCommit] = field(default_factory=dict)
     """By the source's topic names."""
+
+    @classmethod
+    def of(
+        cls,
+        found: GroupListing,
+        detail: GroupDescription | None,
+        commits: dict[TopicPartition, GroupCommit],
+        *,
+        time_ms: int,
+    ) -> SeenGroup:
+        """As listed, and as described if it could be."""
+        members = detail.members if detail is not None else ()
+        return cls(
+            group=found.group_id,
+            state=detail.state if detail is not None else found.state,
+            kind=found.kind,
+            time_ms=time_ms,
+            members=tuple(GroupMember(member.client_id, member.host, len(member.partitions)) for member in members),
+            commits=commits,
+        )
 
     def fields(self) -> dict[str, Any]:
         commits: dict[str, list[list[Any]]] = {}

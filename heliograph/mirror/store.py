@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
 from heliograph.config.settings import Flow
@@ -16,10 +16,11 @@ from heliograph.kafka.log import KeyValue, append, append_all, read_records, rea
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import Entry, FlowTerms
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Seen
+
+R = TypeVar("R")
 
 COMPACTED = {"cleanup.policy": "compact"}
 # Positions and ledger are rewritten every second: small segments keep a reader's way to the end short.
@@ -185,16 +186,18 @@ def store_keys(terms: FlowTerms, topic: str, partition: int) -> StoreKeys:
     return StoreKeys(formats.encode_entry_key(terms.group_id, topic, partition), position, stored_in)
 
 
-async def read_syncs(cluster: Cluster, topic: str) -> tuple[list[OffsetSync], int]:
-    """All offset syncs of a topic in their order, and how many records are none."""
-    syncs, skipped = [], 0
+async def read_parsed(
+    cluster: Cluster, topic: str, parse: Callable[[bytes | None, bytes | None], R | None]
+) -> tuple[list[R], int]:
+    """All records of an internal topic's one partition, in their order, and how many are none of that kind."""
+    found, skipped = [], 0
     async for record in read_whole(cluster, topic):
-        sync = OffsetSync.parse(record.key, record.value)
-        if sync is None:
+        parsed = parse(record.key, record.value)
+        if parsed is None:
             skipped += 1
         else:
-            syncs.append(sync)
-    return syncs, skipped
+            found.append(parsed)
+    return found, skipped
 
 
 async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[PartitionName, Entry]) -> None:

@@ -192,16 +192,8 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
         if not has:
             continue
         detail = described.found.get(name)
-        members = detail.members if detail else ()
-        groups[name] = SeenGroup(
-            group=name,
-            state=detail.state if detail else found.state,
-            kind=found.kind,
-            time_ms=now_ms,
-            members=tuple(GroupMember(member.client_id, member.host, len(member.partitions)) for member in members),
-            commits=has,
-        )
-        read = {where for member in members for where in member.partitions}
+        groups[name] = SeenGroup.of(found, detail, has, time_ms=now_ms)
+        read = {where for member in (detail.members if detail else ()) for where in member.partitions}
         unconsumed[name] = len(has.keys() - read)
     gone = {
         name: group for name, group in ledger.groups.items() if name not in listed and _is_wanted(flow, wanted, name)
