@@ -31,6 +31,7 @@ def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
             _check_entries(flow.worker, report)
     _check_cycles(settings, parts, report)
     _check_checkpoints(settings, parts, report)
+    _check_group_keys(settings, parts, report)
 
 
 def _check_entries(config: Config, report: Report) -> None:
@@ -145,6 +146,36 @@ def _check_checkpoints(settings: Settings, parts: Sequence[Parts], report: Repor
                 places.get(flow.name),
                 remedy="add a checkpointConnector, or set emit.checkpoints.enabled = true",
             )
+
+
+def _check_group_keys(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
+    """Keys that ask for what another key has switched off."""
+    written = {flow.name: _written(flow) for flow in _all_flows(parts)}
+    for flow in settings.enabled_flows:
+        keys = written.get(flow.name, {})
+        sync = keys.get("sync.group.offsets.enabled")
+        if flow.checkpoints is None and sync is not None and sync.value.strip().lower() == "true":
+            report.warn(
+                "sync-without-checkpoints",
+                f'"{sync.key}" has no effect: {flow.name} carries no consumer group over',
+                sync,
+                remedy="set emit.checkpoints.enabled = true",
+            )
+        translation = keys.get("offset.translation")
+        if flow.offset_translation == "mm2" and not flow.offset_syncs.enabled and translation is not None:
+            report.warn(
+                "translation-without-syncs",
+                f'"{translation.key}" = mm2 translates nothing: {flow.name} writes no offset syncs',
+                translation,
+                remedy="set emit.offset-syncs.enabled = true, or leave the translation to the ledger",
+            )
+
+
+def _written(flow: FlowParts) -> Config:
+    """The keys of all connectors of a flow that stand in the file."""
+    return {
+        name: entry for config in flow.connectors.values() for name, entry in config.items() if entry.place is not None
+    }
 
 
 def _because(flow: Flow) -> str:

@@ -129,6 +129,22 @@ PROPERTY_RULES = [
         ),
     ),
     (
+        "sync-without-checkpoints",
+        "emit.checkpoints.enabled=false\nsync.group.offsets.enabled=true",
+        (
+            'warning f.properties:6:1: "sync.group.offsets.enabled" has no effect: A->B carries no consumer group '
+            "over; set emit.checkpoints.enabled = true"
+        ),
+    ),
+    (
+        "translation-without-syncs",
+        "A->B.emit.offset-syncs.enabled=false\nA->B.offset.translation=mm2",
+        (
+            'warning f.properties:6:1: "A->B.offset.translation" = mm2 translates nothing: A->B writes no offset '
+            "syncs; set emit.offset-syncs.enabled = true, or leave the translation to the ledger"
+        ),
+    ),
+    (
         "no-checkpoints",
         "B->A.enabled=true\nB->A.sync.group.offsets.enabled=true\nA->B.emit.checkpoints.enabled=false",
         (
