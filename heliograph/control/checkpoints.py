@@ -214,7 +214,7 @@ class Carrier:
             if group not in self._failed:
                 log.warning('%s: the group "%s" is not carried over: %s', flow.name, group, error)
         self._failed = frozenset(answers.failed)
-        mirrored = flow.ledger.partitions
+        mirrored = flow.entries.keys() & flow.ledger.partitions.keys()
         found = {
             group: {where: commit for where, commit in commits.items() if (where.topic, where.partition) in mirrored}
             for group, commits in answers.found.items()

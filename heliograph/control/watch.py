@@ -13,6 +13,7 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.ledger import PartitionName
+from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds, Seen
 
@@ -76,6 +77,25 @@ class Watch:
         seen: list[Seen] = [Contact(time_ms=now_ms)]
         seen += (_log_ends(topic, ends, now_ms) for topic in sorted(moved))
         await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
+        await self._forget_absent(now_ms)
+
+    async def _forget_absent(self, now_ms: int) -> None:
+        """What is not mirrored any more, deleted or deselected, has nothing left to be copied: it exposes nothing."""
+        flow = self._flow
+        if not flow.is_complete:
+            return
+        ends = {
+            where: LogEnd(entry.source_offset, 0)
+            for where, entry in flow.ledger.entries.items()
+            if where not in flow.entries and _is_behind(entry, flow.ledger.log_ends.get(where))
+        }
+        if not ends:
+            return
+        entries = {where: flow.ledger.entries[where].moved(source_end=end.offset) for where, end in ends.items()}
+        known = flow.ledger.log_ends | ends
+        seen = [_log_ends(topic, known, now_ms) for topic in sorted({topic for topic, _ in ends})]
+        await store.write_entries(flow.target, flow.ledger_topic, flow.flow.group_id, entries, {})
+        await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
 
     async def prune(self) -> None:
         """Delete the runs of records that the source does not have any more."""
@@ -92,6 +112,10 @@ class Watch:
             if not answer.error_code:
                 pages[where] = flow.ledger.partition(where).pruned(answer.offset)
         await store.write_pages(flow.target, flow.ledger_topic, flow.flow.group_id, pages)
+
+
+def _is_behind(entry: Entry, seen: LogEnd | None) -> bool:
+    return max(entry.source_end, seen.offset if seen is not None else -1) > entry.source_offset
 
 
 def _log_ends(topic: str, ends: Mapping[PartitionName, LogEnd], now_ms: int) -> LogEnds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -12,15 +13,16 @@ from hypothesis import strategies as st
 from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
 from heliograph.control.group_sync import plan_sync
 from heliograph.control.loop import Loop
-from heliograph.control.watch import plan_log_ends
+from heliograph.control.watch import Watch, plan_log_ends
 from heliograph.errors import Unreachable
 from heliograph.kafka.groups import Commit
 from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import formats, store
 from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.model import Entry
-from heliograph.mirror.seen import LogEnd
+from heliograph.mirror.seen import LogEnd, Seen
 from heliograph.mirror.syncs import SyncStore
 from heliograph.recovery.translate import Move, as_reset_file
 
@@ -155,6 +157,34 @@ def test_exposure_is_what_the_source_had_at_the_last_contact_and_the_target_has_
 def test_what_was_copied_and_not_yet_written_down_is_not_exposed() -> None:
     assert exposure_of(ledger(end=15, since_ms=7_000), {("t", 0): 44}) == Exposure(records=1, bytes=100, seconds=2.0)
     assert exposure_of(ledger(end=15, since_ms=7_000), {("t", 0): 45}) == Exposure(records=0, bytes=0, seconds=0.0)
+
+
+def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ledger(end=15, since_ms=7_000)
+    flow = SimpleNamespace(
+        is_complete=True,
+        ledger=known,
+        entries={},
+        target=None,
+        ledger_topic="l",
+        flow=SimpleNamespace(group_id="g"),
+    )
+
+    async def write_entries(
+        _: object, __: str, group_id: str, entries: dict[tuple[str, int], Entry], ___: object
+    ) -> None:
+        for where, entry in entries.items():
+            known.take(formats.encode_entry_key(group_id, *where), formats.encode_entry(entry))
+
+    async def write_seen(_: object, __: str, group_id: str, seen: list[Seen], *, now_ms: int) -> None:
+        assert now_ms == 9_500
+        for item in seen:
+            known.take(*formats.encode_seen(group_id, item))
+
+    monkeypatch.setattr(store, "write_entries", write_entries)
+    monkeypatch.setattr(store, "write_seen", write_seen)
+    asyncio.run(Watch(flow)._forget_absent(9_500))  # type: ignore[arg-type]
+    assert exposure_of(known, {("t", 0): 40}) == Exposure(records=0, bytes=0, seconds=0.0)
 
 
 # -- loops
