@@ -26,7 +26,7 @@ test: lint
 
 # No brokers, under a minute.
 test-fast: setup
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n 2 tests/unit
 
 # Repetitions and variants; LONG="-k kills" runs a part. Its report goes to docs/reports.
 test-long: setup

@@ -441,7 +441,7 @@ class FlowLane:
         try:
             await self._flush()
         except HeliographError as error:
-            behind = [copy for copy in self._copies if copy.dirty]
+            behind = [copy for copy in self._copies if copy.entry.source_offset != copy.flushed]
             if behind and self._unflushed is None:
                 self._unflushed = behind[0], _not_flushed(behind, self._terms, error)
         else:
