@@ -16,6 +16,7 @@ from heliograph.config.parts import State
 from heliograph.config.settings import Checkpoints
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.kafka.admin import EARLIEST, list_offsets
 from heliograph.kafka.groups import DEAD, Commit, describe_groups, fetch_commits, list_groups
 from heliograph.kafka.log import append
 from heliograph.kafka.types import TopicPartition
@@ -183,7 +184,7 @@ class Carrier:
             await self.refresh_groups()
         commits = await self._commits()
         await self._until_written_down(commits)
-        standings = self._standings(commits)
+        standings = self._standings(commits, await self._target_starts(commits))
         work = [self._note(commits)]
         if self._emission.is_at(began, every_s=every_s):
             work.append(self._emit(settings, standings, began))
@@ -235,19 +236,35 @@ class Carrier:
         known = self._flow.ledger.partitions.get(where)
         return known.entry.source_offset if known is not None and known.entry is not None else 0
 
-    def _standings(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> dict[GroupPartition, Standing]:
-        flow = self._flow
-        by_rule = self._syncs.translate if flow.flow.offset_translation == "mm2" else self._exactly
-        remote = {topic: flow.flow.remote_topic(topic) for topic, _ in flow.ledger.partitions}
+    async def _target_starts(
+        self, commits: Mapping[str, Mapping[TopicPartition, Commit]]
+    ) -> dict[TopicPartition, tuple[TopicPartition, int]]:
+        """For each partition that groups stand in, that of the target and where its log begins; 0 if nobody says."""
+        wanted = {
+            where: TopicPartition(self._flow.flow.remote_topic(where.topic), where.partition)
+            for where in {where for found in commits.values() for where in found}
+        }
+        starts = await list_offsets(self._flow.target, wanted.values(), EARLIEST)
+        return {where: (remote, max(0, starts[remote].offset)) for where, remote in wanted.items()}
+
+    def _standings(
+        self,
+        commits: Mapping[str, Mapping[TopicPartition, Commit]],
+        targets: Mapping[TopicPartition, tuple[TopicPartition, int]],
+    ) -> dict[GroupPartition, Standing]:
+        """Translated, and within what the target has: neither before its log's start nor past what is mirrored."""
+        partitions = self._flow.ledger.partitions
+        by_rule = self._syncs.translate if self._flow.flow.offset_translation == "mm2" else self._exactly
         standings: dict[GroupPartition, Standing] = {}
         for group, found in commits.items():
-            for (topic, partition), commit in found.items():
-                entry = flow.ledger.partitions[topic, partition].entry
-                downstream = by_rule((topic, partition), commit.offset)
+            for where, commit in found.items():
+                entry = partitions[where.topic, where.partition].entry
+                downstream = by_rule((where.topic, where.partition), commit.offset)
                 if downstream is not None and entry is not None:
-                    standings[group, TopicPartition(remote[topic], partition)] = Standing(
-                        commit.offset, min(downstream, entry.target_offset), commit.metadata, entry.target_offset
-                    )
+                    remote, start = targets[where]
+                    end = max(start, entry.target_offset)
+                    offset = max(start, min(downstream, end))
+                    standings[group, remote] = Standing(commit.offset, offset, commit.metadata, end)
         return standings
 
     def _exactly(self, where: PartitionName, offset: int) -> int | None:

@@ -303,6 +303,12 @@ def delete_topic(cluster: Cluster, topic: str) -> None:
     wait_until(lambda: not partition_count(cluster, topic), what=f"the end of {topic}")
 
 
+def delete_records(cluster: Cluster, topic: str, before: int) -> None:
+    """Of partition 0, all below an offset, as retention does."""
+    [deleted] = admin(cluster).delete_records([TopicPartition(topic, 0, before)]).values()
+    assert deleted.result(30).low_watermark == before
+
+
 def grow_topic(cluster: Cluster, topic: str, partitions: int) -> None:
     admin(cluster).create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
     wait_until(lambda: partition_count(cluster, topic) == partitions, what=f"the new partitions of {topic}")

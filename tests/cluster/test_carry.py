@@ -17,6 +17,7 @@ from tests.cluster.consumers import commit, committed, consume, consumer, delete
 from tests.cluster.mirror import (
     View,
     create_topic,
+    delete_records,
     delete_topic,
     partition_count,
     produce,
@@ -177,6 +178,17 @@ def test_a_deleted_group_is_reported_and_its_place_stays(carried: Carried) -> No
     assert committed(carried.backup, group) == {(f"primary.{topic}", 0): 4}
     [row] = [row for row in carried.rows("groups", "--groups", group) if row["kind"] == "group"]
     assert (row["source state"], row["target state"]) == ("Deleted", "Empty")
+
+
+def test_a_group_before_the_start_of_the_targets_log_stands_at_that_start(carried: Carried) -> None:
+    topic, group = carried.topic(), carried.group()
+    remote = f"primary.{topic}"
+    produce(carried.primary, topic, numbered(9))
+    carried.wait_copied(topic)
+    delete_records(carried.backup, remote, 5)
+    commit(carried.primary, group, {(topic, 0): 2})
+    carried.wait_committed(group, {(remote, 0): 5})
+    assert carried.client().translate_offsets("primary", group)[TopicPartition(remote, 0)].offset == 5
 
 
 def test_a_topic_made_anew_is_translated_anew(carried: Carried) -> None:
