@@ -15,7 +15,7 @@ from heliograph import errors
 from heliograph.errors import HeliographError
 from heliograph.mirror import formats
 from heliograph.mirror.copy import TRANSITIONS
-from tests.unit import test_formats
+from tests.unit import test_formats, test_mm2
 from tests.unit.test_formats import ENTRY
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +113,13 @@ def test_the_vector_of_a_page_is_what_the_code_writes() -> None:
     assert re.findall(r"^Value: `(.*)`$", section, re.MULTILINE) == [value.hex()]
     bytes_told = "".join(re.findall(r"^\| `([0-9a-f ]+)` \|", section, re.MULTILINE)).replace(" ", "")
     assert bytes_told == value.hex()
+
+
+def test_the_vectors_of_mm2s_records_are_what_the_code_writes() -> None:
+    section = text_of("formats.md").partition("## MM2's own topics\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"\| `([0-9a-f]+)` \| `([0-9a-f]+)` \|$", section, re.MULTILINE)
+    wanted = [(key, value) for record, key, value in test_mm2.VECTORS if getattr(record, "metadata", "x")]
+    assert rows == wanted
 
 
 def test_position_vectors_are_what_the_code_writes() -> None:
