@@ -183,7 +183,7 @@ class Carrier:
         if self._groups is None:
             await self.refresh_groups()
         commits = await self._commits()
-        await self._until_written_down(commits)
+        waited_s = await self._until_written_down(commits)
         standings = self._standings(commits, await self._target_starts(commits))
         work = [self._note(commits)]
         if self._emission.is_at(began, every_s=every_s):
@@ -193,10 +193,10 @@ class Carrier:
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        self._tell_time(len(commits), time.monotonic() - began)
+        self._tell_time(len(commits), time.monotonic() - began - waited_s)
 
     def _tell_time(self, groups: int, seconds: float) -> None:
-        """A pass that takes longer than its interval is worth a word, once."""
+        """A pass that takes longer than its interval, waiting for lanes not counted, is worth a word, once."""
         self._flow.carried = f"{groups:,} groups carried in {seconds:.2f} s" if groups else ""
         interval = self.interval_s()
         is_slow = interval is not None and seconds > interval
@@ -222,15 +222,20 @@ class Carrier:
         }
         return {group: commits for group, commits in found.items() if commits}
 
-    async def _until_written_down(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
-        """Lanes write the ledger once a flush interval: a group right behind them seems to be ahead until then."""
+    async def _until_written_down(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> float:
+        """Lanes write the ledger once a flush interval: a group right behind them seems to be ahead until then.
+
+        How long that took, in seconds.
+        """
+        began = time.monotonic()
         wanted: dict[PartitionName, int] = {}
         for found in commits.values():
             for (topic, partition), commit in found.items():
                 wanted[topic, partition] = max(commit.offset, wanted.get((topic, partition), 0))
-        give_up = time.monotonic() + min(CATCH_UP_S, 1.5 * self._flow.flow.offset_flush_interval_ms / 1000 + 0.3)
+        give_up = began + min(CATCH_UP_S, 1.5 * self._flow.flow.offset_flush_interval_ms / 1000 + 0.3)
         while any(offset > self._position(where) for where, offset in wanted.items()) and time.monotonic() < give_up:
             await asyncio.sleep(_LOOK_AGAIN_S)
+        return time.monotonic() - began
 
     def _position(self, where: PartitionName) -> int:
         known = self._flow.ledger.partitions.get(where)

@@ -69,7 +69,8 @@ def test_a_killed_mirror_goes_on_and_so_do_its_checkpoints(carried: Carried) -> 
     carried.mirror.wait_until(lambda: View(carried.backup, remote).counts() == [60], 30, what="the copy")
     carried.mirror.stop()
     check_translations(carried, topic, grade="exact")
-    assert [item.downstream for item in carried.checkpoints(group)] == [7, 47]
+    found = [item.downstream for item in carried.checkpoints(group)]
+    assert (found[0], found[-1], sorted(found)) == (7, 47, found)
 
 
 def test_a_lost_ledger_is_rebuilt_and_says_that_it_is_degraded(carried: Carried) -> None:
@@ -92,7 +93,8 @@ def test_a_lost_ledger_is_rebuilt_and_says_that_it_is_degraded(carried: Carried)
     carried.mirror.stop()
     degraded = check_translations(carried, topic, grade="degraded")
     assert max(degraded) < 316, "what was copied since is exact"
-    assert [item.downstream for item in carried.checkpoints(group)] == [120, 315]
+    found = [item.downstream for item in carried.checkpoints(group)]
+    assert (found[0], found[-1], sorted(found)) == (120, 315, found)
 
 
 def test_garbage_in_internal_topics_is_passed_over_counted_and_named(carried: Carried) -> None:
