@@ -1,7 +1,7 @@
 """Write translated offsets into the target's groups: never to a group that lives there, never backwards.
 
 Kafka has no "set unless somebody was here": so the state and the offsets of a few groups are read
-and their new offsets written in one go, within milliseconds, and a group that has a member then is
+and their new offsets written in one go, within a fraction of a second, and a group that has a member then is
 refused by its coordinator as well. MirrorMaker 2 reads one interval before it writes (KAFKA-19794).
 """
 
@@ -17,8 +17,8 @@ from heliograph.mirror.flow import FlowDriver
 
 log = logging.getLogger("heliograph")
 
-AT_ONCE = 50
-"""Groups that are looked at and written in one go."""
+AT_ONCE = 200
+"""Groups that are looked at and written in one go; commits of so few use four connections."""
 
 Offsets = dict[str, dict[TopicPartition, Commit]]
 _IDLE = ("Empty", "Dead")
