@@ -163,8 +163,8 @@ listener.
 - A work's topic is filled once by librdkafka, in batches of about 255 KB, half of each value \
 random; one-record batches are written one by one. Every system then copies that topic from its start, under \
 a target name, group and storage topics of its own; copies are deleted after each run.
-- What each does besides copying: both write heartbeats, offset syncs and checkpoints, as MM2 does by default; \
-heliograph writes its ledger too, and its positions every second.
+- What each does besides copying: MM2 writes heartbeats, offset syncs and checkpoints, as it does by default; so does \
+heliograph in reports from 2026-11-16 08:00 UTC on, beside its positions and its ledger.
 - No system is told to compress. MM2 takes the lz4 batches apart and writes records uncompressed; heliograph passes \
 batches on as they are.
 - Default MM2 runs once and first, on cold brokers; tuned MM2 and heliograph take turns.
@@ -223,15 +223,15 @@ def _part(name: str, report: Report) -> str:
     runs: list[Run] = report["runs"]
     figures = judge(runs)
     works = ", ".join(dict.fromkeys(run["work"] for run in runs))
+    table = throughput_table(runs)
+    throughput = f"\n{_markdown(table, numbers_from=2)}\n" if len(table) > 1 else ""
     return f"""
 ## Measured apart: {works}
 
 [reports/{name}](reports/{name}), {report["date"]}, commit {report["commit"][:7]}. {conclude(figures, runs)}.
 
 {_markdown(figure_table(figures))}
-
-{_markdown(throughput_table(runs), numbers_from=2)}
-"""
+{throughput}"""
 
 
 def write_documents(report_file: Path, *parts: Path) -> None:
