@@ -1,6 +1,6 @@
 """An application that comes over from another cluster: its consumer goes on where its group was there.
 
-Works with confluent-kafka and kafka-python consumers and imports neither before one is at hand.
+Works with confluent-kafka and kafka-python consumers; the first is imported only when one is at hand.
 
 on_assign --> upstream clusters --> the group's mirrored offsets --> highest of each partition
                                                                         |  against the commit on this cluster
@@ -9,12 +9,17 @@ on_assign --> upstream clusters --> the group's mirrored offsets --> highest of 
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+
+import kafka
+from kafka import AsyncConsumerRebalanceListener
+from kafka.future import Future
 
 from heliograph.client.checkpoints import Offsets
 from heliograph.client.mirror_client import MirrorClient
@@ -105,28 +110,32 @@ def mirrored_on_assign(
 
 def mirrored_listener(consumer: Any, client: MirrorClient, group: str, log: logging.Logger = logger) -> Any:
     """A `listener` for kafka-python's `KafkaConsumer.subscribe`."""
-    from kafka import AsyncConsumerRebalanceListener  # noqa: PLC0415  only where it is used
-    from kafka.future import Future  # noqa: PLC0415
+    return _Listener(lambda assigned: seek_to_mirrored(consumer, client, group, assigned, log))
 
-    class Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
-        """Works in a thread of its own: the library's thread must go on to answer what that one asks of it."""
 
-        async def on_partitions_revoked(self, revoked: Any) -> None:
-            pass
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
+    """Works in a thread of its own: the library's thread must go on to answer what that one asks of it."""
 
-        async def on_partitions_assigned(self, assigned: Any) -> None:
-            done = Future()
+    def __init__(self, seek: Callable[[Any], object]) -> None:
+        self._seek = seek
 
-            def work() -> None:
-                try:
-                    done.success(seek_to_mirrored(consumer, client, group, assigned, log))
-                except BaseException as error:  # noqa: BLE001  raised again where it is waited for
-                    done.failure(error)
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        pass
 
-            threading.Thread(target=work, name="heliograph-seek", daemon=True).start()
-            await done
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        done = Future()
 
-    return Listener()
+        def tell(work: concurrent.futures.Future[object]) -> None:
+            error = work.exception()
+            if error is None:
+                done.success(work.result())
+            else:
+                done.failure(error)
+
+        pool = ThreadPoolExecutor(1, thread_name_prefix="heliograph-seek")
+        pool.submit(self._seek, assigned).add_done_callback(tell)
+        pool.shutdown(wait=False)
+        await done
 
 
 def _mirrored(client: MirrorClient, group: str, log: logging.Logger) -> list[Offsets]:
@@ -163,16 +172,14 @@ class _KafkaPython:
 
 
 def _theirs(where: TopicPartition) -> Any:
-    from kafka import TopicPartition as Theirs  # noqa: PLC0415  only where it is used
-
-    return Theirs(where.topic, where.partition)
+    return kafka.TopicPartition(where.topic, where.partition)
 
 
 class _Confluent:
     """In `on_assign` the partitions are not assigned yet, and start offsets go with the assignment; later, seek."""
 
     def __init__(self, consumer: Any) -> None:
-        import confluent_kafka  # noqa: PLC0415  only where it is used
+        import confluent_kafka  # noqa: PLC0415  # not a dependency: who has such a consumer has it
 
         self._consumer = consumer
         self._library = confluent_kafka

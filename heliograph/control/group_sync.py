@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from heliograph.errors import GroupAlive
-from heliograph.kafka.groups import Commit, commit_offsets, describe_groups, fetch_commits, list_groups
+from heliograph.errors import GroupAlive, HeliographError
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.groups import DEAD, Commit, commit_offsets, describe_groups, fetch_commits, list_groups
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.flow import FlowDriver
 
@@ -21,7 +23,7 @@ AT_ONCE = 200
 """Groups that are looked at and written in one go; commits of so few use four connections."""
 
 Offsets = dict[str, dict[TopicPartition, Commit]]
-_IDLE = ("Empty", "Dead")
+_IDLE = ("Empty", DEAD)
 
 
 def plan_sync(
@@ -33,7 +35,7 @@ def plan_sync(
     """What to write: only forward, only where nobody is; a group without a state is unknown to the target."""
     plan: Offsets = {}
     for group, offsets in wanted.items():
-        if states.get(group, "Dead") not in _IDLE:
+        if states.get(group, DEAD) not in _IDLE:
             continue
         has = there.get(group, {})
         forward = {
@@ -42,6 +44,32 @@ def plan_sync(
         if forward:
             plan[group] = forward
     return plan
+
+
+class Moved(NamedTuple):
+    """What became of groups that were to be moved; of those in none of these all offsets were there already."""
+
+    written: Offsets
+    alive: set[str]
+    """They have members: their offsets are their own."""
+    failed: dict[str, HeliographError]
+
+
+async def move_forward(cluster: Cluster, wanted: Mapping[str, Mapping[TopicPartition, Commit]]) -> Moved:
+    """Look at groups and write their offsets at once; a group that nobody knew of is looked at too."""
+    described = await describe_groups(cluster, dict.fromkeys(wanted, ""))
+    there = await fetch_commits(cluster, list(wanted))
+    unsure = described.failed | there.failed
+    states = {group: found.state for group, found in described.found.items()}
+    sure = {group: offsets for group, offsets in wanted.items() if group not in unsure}
+    plan = plan_sync(sure, states=states, there=there.found)
+    answers = await commit_offsets(cluster, plan)
+    refused = {group for group, error in answers.failed.items() if isinstance(error, GroupAlive)}
+    return Moved(
+        written={group: plan[group] for group in answers.found},
+        alive=refused | {group for group in sure if states[group] not in _IDLE},
+        failed=unsure | {group: error for group, error in answers.failed.items() if group not in refused},
+    )
 
 
 class GroupSync:
@@ -55,37 +83,20 @@ class GroupSync:
         """Groups whose offsets were moved, over all passes."""
 
     async def write(self, wanted: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
-        """Bring the target's groups up to the offsets wanted."""
+        """Bring the target's groups up to the offsets wanted: find those that are behind, look again and write."""
         target = self._flow.target
         listed = await list_groups(target)
-        present = [group for group in wanted if group in listed]
-        answers = await fetch_commits(target, present)
         states = {group: found.state or "Empty" for group, found in listed.items()}
+        answers = await fetch_commits(target, [group for group in wanted if group in listed])
         failed = {group: str(error) for group, error in answers.failed.items()}
-        due = plan_sync(
-            {group: offsets for group, offsets in wanted.items() if group not in failed},
-            states=states,
-            there=answers.found,
-        )
-        alive = {group for group in wanted if states.get(group, "Dead") not in _IDLE}
+        alive = {group for group in wanted if states.get(group, DEAD) not in _IDLE}
+        rest = {group: offsets for group, offsets in wanted.items() if group not in failed}
+        due = plan_sync(rest, states=states, there=answers.found)
         for few in _in_lots(list(due), AT_ONCE):
-            kinds = {group: listed[group].kind for group in few if group in listed}
-            described = await describe_groups(target, kinds)
-            now = await fetch_commits(target, list(kinds))
-            unsure = described.failed | now.failed
-            plan = plan_sync(
-                {group: due[group] for group in few if group not in unsure},
-                states={group: found.state for group, found in described.found.items()},
-                there=now.found,
-            )
-            written = await commit_offsets(target, plan)
-            self.written += len(written.found)
-            failed |= {group: str(error) for group, error in unsure.items()}
-            for group, error in written.failed.items():
-                if isinstance(error, GroupAlive):
-                    alive.add(group)
-                else:
-                    failed[group] = str(error)
+            moved = await move_forward(target, {group: due[group] for group in few})
+            self.written += len(moved.written)
+            alive |= moved.alive
+            failed |= {group: str(error) for group, error in moved.failed.items()}
         self._tell(alive, failed)
 
     def _tell(self, alive: set[str], failed: dict[str, str]) -> None:

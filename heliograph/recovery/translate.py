@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.client import MirrorClient
 from heliograph.config.settings import Flow, Settings
-from heliograph.control.group_sync import plan_sync
-from heliograph.errors import GroupAlive
+from heliograph.control.group_sync import Moved, move_forward
 from heliograph.filters import NameFilter
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import Commit, commit_offsets, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.groups import Commit
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.recovery.forms import By
@@ -120,29 +119,14 @@ async def apply_moves(cluster: Cluster, moves: list[Move]) -> list[Move]:
     wanted: dict[str, dict[TopicPartition, Commit]] = {}
     for move in moves:
         wanted.setdefault(move.group, {})[move.where] = Commit(move.offset, move.metadata)
-    listed = await list_groups(cluster)
-    described = await describe_groups(cluster, {group: listed[group].kind for group in wanted if group in listed})
-    there = await fetch_commits(cluster, [group for group in wanted if group in listed])
-    states = {group: found.state for group, found in described.found.items()}
-    unsure = described.failed | there.failed
-    plan = plan_sync(
-        {group: offsets for group, offsets in wanted.items() if group not in unsure}, states=states, there=there.found
-    )
-    written = await commit_offsets(cluster, plan)
-    failed = unsure | written.failed
-    return [_became(move, plan, failed, states) for move in moves]
+    moved = await move_forward(cluster, wanted)
+    return [_became(move, moved) for move in moves]
 
 
-def _became(
-    move: Move,
-    plan: Mapping[str, Mapping[TopicPartition, Commit]],
-    failed: Mapping[str, Exception],
-    states: Mapping[str, str],
-) -> Move:
-    error = failed.get(move.group)
-    if isinstance(error, GroupAlive) or (error is None and states.get(move.group, "Dead") not in ("Dead", "Empty")):
+def _became(move: Move, moved: Moved) -> Move:
+    if move.group in moved.alive:
         return replace(move, outcome=Outcome.ALIVE)
-    if error is not None:
-        return replace(move, outcome=Outcome.FAILED, why=str(error))
-    is_written = move.where in plan.get(move.group, {})
+    if move.group in moved.failed:
+        return replace(move, outcome=Outcome.FAILED, why=str(moved.failed[move.group]))
+    is_written = move.where in moved.written.get(move.group, {})
     return replace(move, outcome=Outcome.WRITTEN if is_written else Outcome.KEPT)
