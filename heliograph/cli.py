@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,6 +40,9 @@ from heliograph.lab import (
 from heliograph.preflight.steps import Step, Verdict, count_verdicts
 from heliograph.recovery.forms import By, TranslationFormat
 from heliograph.render import OutputFormat, render_rows
+
+if TYPE_CHECKING:
+    from heliograph.views.groups import GroupView
 
 EXIT_FAILED = 1
 EXIT_NOT_STARTED = 3
@@ -265,12 +269,21 @@ def groups(
 ) -> None:
     """Show consumer groups on both clusters of each flow, and what each would read again if it moved now.
 
-    If the source does not answer, what was last seen of it stands on the target.
+    If the source does not answer, what was last seen of it stands on the target. Exit code 1 if a target does not.
     """
     from heliograph.views.groups import read_groups  # noqa: PLC0415  # takes 0.3 s
 
     wanted = None if pattern is None else NameFilter((pattern,), ())
-    found = asyncio.run(read_groups(load_settings(config, secrets=secrets), wanted=wanted))
+    found, problems = asyncio.run(read_groups(load_settings(config, secrets=secrets), wanted=wanted))
+    _show_groups(found, output)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show_groups(found: Sequence[GroupView], output: OutputFormat) -> None:
+    """Two tables, or rows of one shape whose `kind` says which table they are of."""
     group_rows = [view.row() for view in found]
     place_rows = [{"flow": view.flow, **row} for view in found for row in view.place_rows()]
     if output is not OutputFormat.TABLE:
@@ -278,8 +291,8 @@ def groups(
         rows = [("group", row) for row in group_rows] + [("partition", row) for row in place_rows]
         typer.echo(render_rows([{"kind": kind, **dict.fromkeys(keys), **row} for kind, row in rows], output))
         return
-    typer.echo(render_rows(group_rows, output))
-    typer.echo()
+    if found:
+        typer.echo(render_rows(group_rows, output) + "\n")
     again = sum(view.reread or 0 for view in found)
     conclusion = f"{_counted(len(found), 'group')}, {_counted(again, 'record')} would be read again"
     typer.echo(render_rows(place_rows, output, conclusion=conclusion))

@@ -315,10 +315,7 @@ class Carrier:
         if self._last is None:
             await store.ensure_topics(flow.target, [checkpoints_topic(flow.flow, settings)], vital={topic})
             checkpoints, self.skipped = await store.read_parsed(flow.target, topic, Checkpoint.parse)
-            if self.skipped:
-                log.warning(
-                    '%s: %d records of "%s" could not be read and were passed over', flow.name, self.skipped, topic
-                )
+            store.tell_unread(flow.name, topic, self.skipped)
             self._last = last_of(checkpoints)
         news = plan_checkpoints(standings, self._last)
         if news:

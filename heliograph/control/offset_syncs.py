@@ -94,6 +94,7 @@ class OffsetSyncs:
         if self._flow.flow.offset_translation == "mm2":
             syncs, self.skipped = await store.read_parsed(self._cluster, topic, OffsetSync.parse)
             self._take(syncs)
+            store.tell_unread(self._flow.name, topic, self.skipped)
         self._is_ready = True
 
     def _take(self, syncs: Iterable[OffsetSync]) -> None:

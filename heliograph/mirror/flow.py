@@ -139,19 +139,18 @@ class FlowDriver:
             target_cluster_id=target.cluster_id,
         )
         assert ledger.claim is not None
-        if ledger.unreadable:
-            log.warning(
-                "%s: %d records of the ledger could not be read and were passed over", self.name, ledger.unreadable
-            )
+        store.tell_unread(self.name, self.ledger_topic, ledger.unreadable)
         await self._lacks.write_down(self.ledger_topic)
         self._producer_id = ledger.claim.producer_id
         self.entries.clear()
         self._known = ledger.entries
         self._pages = {where: ledger.partitions[where].open_page() for where in self._known}
         self.ledger = ledger
-        self._positions = await store.read_positions(
+        stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
+        self._positions = stored.found
+        store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
         await self.discover()
 
     async def look_at_rights(self) -> bool:

@@ -55,6 +55,19 @@ def parse_position(key: bytes, value: bytes | None) -> tuple[tuple[str, str, str
     return where, offset + 1
 
 
+def is_connect_record(key: bytes | None, value: bytes | None) -> bool:
+    """Whether a record of the offset-storage topic is one at all: a position, another connector's, or the ledger's."""
+    try:
+        return isinstance(json.loads(key or b""), list) and (value is None or _is_readable(value))
+    except ValueError:
+        return False
+
+
+def _is_readable(value: bytes) -> bool:
+    """JSON, or a page of runs where the ledger stands beside the positions."""
+    return Page.parse(0, value) is not None or isinstance(json.loads(value), dict)
+
+
 def murmur2(data: bytes) -> int:
     """Kafka's partitioner hash, as an unsigned 32-bit number."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995

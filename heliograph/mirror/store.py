@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -19,6 +20,8 @@ from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import Entry, FlowTerms
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Seen
+
+log = logging.getLogger("heliograph")
 
 R = TypeVar("R")
 
@@ -111,19 +114,32 @@ async def claim_producer_id(
     return ledger
 
 
+def tell_unread(flow: str, topic: str, number: int) -> None:
+    """Records that are not what their topic is for are passed over, and that is said."""
+    if number:
+        log.warning('%s: %d records of "%s" could not be read and were passed over', flow, number, topic)
+
+
+class Positions(NamedTuple):
+    found: dict[PartitionName, int]
+    unreadable: int
+
+
 async def read_positions(
     cluster: Cluster, topic: str, source_alias: str, *, connector: str = formats.SOURCE_CONNECTOR
-) -> dict[PartitionName, int]:
-    """The stored positions of one source, as MirrorMaker 2 or we left them."""
+) -> Positions:
+    """The stored positions of one source, as MirrorMaker 2 or we left them, and how many records are no such thing."""
     catalogue = await cluster.refresh([topic])
     partitions = [TopicPartition(topic, index) for index in range(len(catalogue.topics[topic].partitions))]
     starts = await end_offsets(cluster, partitions, timestamp=EARLIEST)
     ends = await end_offsets(cluster, partitions)
     positions: dict[PartitionName, int] = {}
+    unreadable = 0
     for where in partitions:
         async for record in read_records(cluster, topic, where.partition, starts[where], ends[where]):
             parsed = formats.parse_position(record.key, record.value) if record.key is not None else None
             if parsed is None:
+                unreadable += not formats.is_connect_record(record.key, record.value)
                 continue
             (name, alias, source_topic, partition), position = parsed
             if (name, alias) != (connector, source_alias):
@@ -132,7 +148,7 @@ async def read_positions(
                 positions.pop((source_topic, partition), None)
             else:
                 positions[source_topic, partition] = position
-    return positions
+    return Positions(positions, unreadable)
 
 
 Pages = Mapping[PartitionName, Mapping[int, Page | None]]

@@ -189,10 +189,10 @@ async def _own_topics(flow: Flow, target: Cluster) -> set[str]:
         ledger = await store.read_ledger(target, flow.ledger_topic, flow.group_id)
         known |= {topic for topic, _ in ledger.entries}
     if flow.offset_storage_topic in target.catalogue.topics:
-        positions = await store.read_positions(
+        stored = await store.read_positions(
             target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
-        known |= {topic for topic, _ in positions}
+        known |= {topic for topic, _ in stored.found}
     return {flow.remote_topic(topic) for topic in known}
 
 

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
@@ -129,20 +130,37 @@ class _Target:
     ends: Mapping[TopicPartition, int]
 
 
-async def read_groups(settings: Settings, *, wanted: NameFilter | None = None) -> list[GroupView]:
-    """All groups that flows carry over; raises if a target does not answer."""
+class GroupViews(NamedTuple):
+    views: list[GroupView]
+    problems: list[str]
+    """Flows of which nothing can be shown, and why."""
+
+
+async def read_groups(settings: Settings, *, wanted: NameFilter | None = None) -> GroupViews:
+    """All groups that flows carry over. A flow whose target does not answer hides no other."""
     found = await asyncio.gather(*(_flow_groups(flow, settings, wanted) for flow in settings.enabled_flows))
-    return [view for views in found for view in views]
+    return GroupViews(
+        [view for part in found for view in part.views], [text for part in found for text in part.problems]
+    )
 
 
-async def _flow_groups(flow: Flow, settings: Settings, wanted: NameFilter | None) -> list[GroupView]:
+async def _flow_groups(flow: Flow, settings: Settings, wanted: NameFilter | None) -> GroupViews:
+    try:
+        views = await _read_flow(flow, settings, wanted)
+    except HeliographError as error:
+        return GroupViews([], [f"{flow.name}: {error}"])
+    return GroupViews([], [f"{flow.name}: it has not run yet"]) if views is None else GroupViews(views, [])
+
+
+async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) -> list[GroupView] | None:
+    """None if the flow has never run."""
     source_cluster = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{flow.name}|groups")
     target_cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|groups")
     try:
         await target_cluster.refresh()
         ledger = await store.find_ledger(target_cluster, flow)
         if ledger is None:
-            return []
+            return None
         source = await _look_at_source(flow, source_cluster, ledger, wanted)
         target = await _look_at_target(flow, target_cluster, ledger, source)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ def _ago(seconds: float | None) -> str | None:
 
 
 async def read_status(settings: Settings) -> list[FlowStatus]:
-    return [await _flow_status(flow, settings) for flow in settings.enabled_flows]
+    return list(await asyncio.gather(*(_flow_status(flow, settings) for flow in settings.enabled_flows)))
 
 
 async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
