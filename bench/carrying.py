@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from bench.systems import RunningSystem, SystemFailed
 from bench.works import FIRST_RECORD_LIMIT_S, GroupsWork
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import Commit, commit_offsets, fetch_commits
+from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 
 T = TypeVar("T")

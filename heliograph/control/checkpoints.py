@@ -17,7 +17,8 @@ from heliograph.config.settings import Checkpoints
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.kafka.admin import EARLIEST, list_offsets
-from heliograph.kafka.groups import DEAD, Commit, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.commits import Commit, fetch_commits
+from heliograph.kafka.groups import DEAD, describe_groups, list_groups
 from heliograph.kafka.log import append
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store

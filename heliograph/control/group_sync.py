@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from heliograph.errors import GroupAlive, HeliographError
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import DEAD, Commit, commit_offsets, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
+from heliograph.kafka.groups import DEAD, describe_groups, list_groups
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.flow import FlowDriver
 

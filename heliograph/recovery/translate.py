@@ -12,7 +12,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.control.group_sync import Moved, move_forward
 from heliograph.filters import NameFilter
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import Commit
+from heliograph.kafka.commits import Commit
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.recovery.forms import By

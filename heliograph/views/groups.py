@@ -16,7 +16,8 @@ from heliograph.errors import HeliographError
 from heliograph.filters import NameFilter
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import Commit, GroupDescription, describe_groups, fetch_commits, list_groups
+from heliograph.kafka.commits import Commit, fetch_commits
+from heliograph.kafka.groups import GroupDescription, describe_groups, list_groups
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of

@@ -13,16 +13,8 @@ from confluent_kafka import TopicPartition as Position
 
 from heliograph.errors import BrokerRefused, GroupAlive
 from heliograph.kafka.cluster import Cluster as Client
-from heliograph.kafka.groups import (
-    CLASSIC,
-    CONSUMER,
-    Commit,
-    GroupDescription,
-    commit_offsets,
-    describe_groups,
-    fetch_commits,
-    list_groups,
-)
+from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
+from heliograph.kafka.groups import CLASSIC, CONSUMER, GroupDescription, describe_groups, list_groups
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.lab import Cluster
 from tests.cluster.mirror import admin, create_topic, unique, wait_until

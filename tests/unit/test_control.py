@@ -15,7 +15,7 @@ from heliograph.control.group_sync import plan_sync
 from heliograph.control.loop import Loop
 from heliograph.control.watch import Watch, plan_log_ends
 from heliograph.errors import Unreachable
-from heliograph.kafka.groups import Commit
+from heliograph.kafka.commits import Commit
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.exposure import Exposure, exposure_of

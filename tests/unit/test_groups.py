@@ -8,17 +8,10 @@ import pytest
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 
 from heliograph.errors import BrokerRefused, GroupAlive, NotAuthorized, ProtocolError, Unreachable
-from heliograph.kafka import groups
-from heliograph.kafka.groups import (
-    Answers,
-    Commit,
-    GroupListing,
-    commit_offsets,
-    describe_groups,
-    fetch_commits,
-    list_groups,
-    parse_assignment,
-)
+from heliograph.kafka import coordinators
+from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
+from heliograph.kafka.coordinators import Answers
+from heliograph.kafka.groups import GroupListing, describe_groups, list_groups, parse_assignment
 from heliograph.kafka.types import TopicPartition
 from tests.fake_cluster import (
     DESCRIBE_GROUPS,
@@ -43,7 +36,7 @@ def kept(offset: int, metadata: str = "", epoch: int = -1) -> tuple[int, str, in
 
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "RETRY_FOR_S", 0.3)
+    monkeypatch.setattr(coordinators, "RETRY_FOR_S", 0.3)
 
 
 # -- listing and describing ------------------------------------------------------------------
