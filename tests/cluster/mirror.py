@@ -22,7 +22,15 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import psutil
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_CREATE_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -420,7 +428,7 @@ class View:
             }
         )
         try:
-            consumer.assign([TopicPartition(self.topic, index, 0) for index in range(partitions)])
+            consumer.assign([TopicPartition(self.topic, index, OFFSET_BEGINNING) for index in range(partitions)])
             return _read_to_end(consumer, partitions)
         finally:
             consumer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import Cluster
+from heliograph.mirror.runs import PAGE_RUNS, Page
 from tests.cluster.carried import Carried, next_records, numbered
 from tests.cluster.consumers import commit
-from tests.cluster.mirror import View, delete_topic, produce, producer, unique
+from tests.cluster.mirror import View, delete_records, delete_topic, produce, producer, unique
 
 LEDGER = "mm2-ledger.primary.internal"
 
@@ -53,24 +55,60 @@ def check_translations(carried: Carried, topic: str, *, grade: str | None) -> li
     return degraded
 
 
+def page_runs(carried: Carried, topic: str) -> dict[int, int]:
+    """How many runs each page has that stands in the ledger, by the source offset that it begins at."""
+    [records] = View(carried.backup, LEDGER).read()
+    own = ["runs", carried.mirror.keys["backup.group.id"], topic, 0]
+    pages: dict[int, Page | None] = {}
+    for record in records:
+        *owner, start = json.loads(record.key or b"[0]")
+        if owner == own:
+            pages[start] = Page.parse(start, record.value) if record.value is not None else None
+    return {start: page.number for start, page in pages.items() if page is not None}
+
+
 def test_a_killed_mirror_goes_on_and_so_do_its_checkpoints(carried: Carried) -> None:
+    """What the source deletes meanwhile is pruned from the ledger, and translations are as before."""
     topic, group = carried.topic(), carried.group()
     remote = f"primary.{topic}"
-    transactions(carried.primary, topic, 0, 20)
+    first_page = 3 * PAGE_RUNS
+    transactions(carried.primary, topic, 0, 280)
     commit(carried.primary, group, {(topic, 0): 10})
     carried.mirror.start()
     carried.wait_committed(group, {(remote, 0): 7})
-    transactions(carried.primary, topic, 20, 20)
+    carried.mirror.wait_until(lambda: first_page in page_runs(carried, topic), 30, what="a second page")
+    assert page_runs(carried, topic)[0] == PAGE_RUNS
+    transactions(carried.primary, topic, 280, 20)
     carried.mirror.kill()
-    transactions(carried.primary, topic, 40, 20)
-    commit(carried.primary, group, {(topic, 0): 70})
+    transactions(carried.primary, topic, 300, 20)
+    delete_records(carried.primary, topic, first_page)
+    commit(carried.primary, group, {(topic, 0): 480})
     carried.mirror.start()
-    carried.wait_committed(group, {(remote, 0): 47})
-    carried.mirror.wait_until(lambda: View(carried.backup, remote).counts() == [60], 30, what="the copy")
-    carried.mirror.stop()
+    carried.wait_committed(group, {(remote, 0): 320})
+    carried.mirror.wait_until(lambda: page_runs(carried, topic)[0] == 0, 30, what="the pruning")
     check_translations(carried, topic, grade="exact")
+    check_exposure(carried, topic)
     found = [item.downstream for item in carried.checkpoints(group)]
-    assert (found[0], found[-1], sorted(found)) == (7, 47, found)
+    assert (found[0], found[-1], sorted(found)) == (7, 320, found)
+
+
+def check_exposure(carried: Carried, topic: str) -> None:
+    """What comes to a paused flow is told as exposed, also when the mirror and the source are gone. Ends the mirror."""
+
+    def exposed() -> tuple[int, bool, bool]:
+        [row] = carried.rows("status")
+        return row["exposed records"], row["exposed bytes"] > 0, row["exposed seconds"] > 0
+
+    keys = carried.mirror.keys
+    carried.mirror.write({**keys, "primary->backup.state": "paused"})
+    carried.mirror.wait_for("primary->backup: paused", 30)
+    assert exposed() == (0, False, False)
+    produce(carried.primary, topic, numbered(50))
+    carried.mirror.wait_until(lambda: exposed() == (50, True, True), 30, what="the exposure")
+    carried.mirror.kill()
+    carried.mirror.write({**keys, "primary.bootstrap.servers": "127.0.0.1:1"})
+    assert exposed() == (50, True, True)
+    carried.mirror.write(keys)
 
 
 def test_a_lost_ledger_is_rebuilt_and_says_that_it_is_degraded(carried: Carried) -> None:
