@@ -264,6 +264,30 @@ def test_views_show_both_clusters_side_by_side_and_translate_writes_a_reset_file
     assert int(status["source answered"].split()[0]) < 30
 
 
+def test_views_show_who_reads_on_the_source_and_translate_takes_groups_by_pattern(carried: Carried) -> None:
+    topic, group, other = carried.topic(2), carried.group(), carried.group()
+    remote = f"primary.{topic}"
+    produce(carried.primary, topic, numbered(10))
+    commit(carried.primary, other, {(topic, 0): 7})
+    living = consumer(carried.primary, group, client_id="billing-1")
+    living.subscribe([topic])
+    read(living, 4)
+    living.commit(asynchronous=False)
+    carried.wait_committed(group, {(remote, 0): 4})
+    carried.wait_committed(other, {(remote, 0): 7})
+    [view] = [row for row in carried.rows("groups", "--groups", group) if row["kind"] == "group"]
+    assert (view["source state"], view["members"], view["client ids"]) == ("Stable", 1, "billing-1")
+    assert (view["unconsumed partitions"], view["target state"], view["target members"]) == (0, "Empty", 0)
+    asked = ("translate", "--from", "primary", "--groups", f"{group}|{other}")
+    places = sorted([(group, 4), (other, 7)])
+    plan = carried.run(*asked, "-o", "csv")
+    assert (plan.returncode, plan.stdout) == (0, "".join(f"{name},{remote},0,{at}\n" for name, at in places))
+    assert [(row["group"], row["topic"], row["offset"], row["translation"]) for row in carried.rows(*asked)] == [
+        (name, remote, at, "exact") for name, at in places
+    ]
+    living.close()
+
+
 def test_translate_refuses_a_living_group_and_names_an_unknown_one(carried: Carried) -> None:
     topic, group = carried.topic(), carried.group()
     produce(carried.primary, topic, numbered(5))

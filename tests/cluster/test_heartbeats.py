@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource
 
 from heliograph.lab import Cluster, ClusterSpec, Lab
-from tests.cluster.mirror import MirrorProcess, Record, View, admin, partition_count, topics, unique
+from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, Record, View, admin, partition_count, topics, unique
 
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
@@ -96,7 +98,7 @@ def test_both_pairs_have_their_heartbeats_and_take_up_changes(mirror: MirrorProc
 def test_heartbeats_are_carried_over_although_no_pattern_names_them(
     mirror: MirrorProcess, sides: dict[str, Cluster]
 ) -> None:
-    """Under identity naming too they have the source's prefix."""
+    """Under identity naming too they have the source's prefix. The age of the last one is a flow's sign of life."""
     east, west = sides["east"], sides["west"]
     mirror.wait_until(
         lambda: len(beats(west, "east.heartbeats", "west", "east")) >= 2, 60, what="the copied heartbeats"
@@ -106,6 +108,9 @@ def test_heartbeats_are_carried_over_although_no_pattern_names_them(
         record.content for record in beats(east, "heartbeats", "west", "east")[: len(copied)]
     ]
     assert "east.east.heartbeats" not in topics(west)
+    command = [HELIOGRAPH, "status", str(mirror.config), "-o", "json"]
+    [status] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert int(status["heartbeat"].removesuffix(" s ago")) < 20
     assert not [line for line in mirror.stderr if "WARNING" in line or "ERROR" in line]
 
 

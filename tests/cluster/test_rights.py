@@ -267,16 +267,19 @@ def test_with_the_rights_of_the_published_templates_it_mirrors_and_says_what_it_
 
 
 @pytest.mark.timeout(180)
-def test_a_source_that_refuses_offset_syncs_is_named_once_and_mirroring_goes_on(
+def test_a_source_that_refuses_offset_syncs_and_heartbeats_is_named_once_and_mirroring_goes_on(
     north: Cluster, south: Cluster, tmp_path: Path
 ) -> None:
-    world = Guarded(north, south, tmp_path, offset__syncs_topic_location="source")
+    world = Guarded(north, south, tmp_path, offset__syncs_topic_location="source", emit_heartbeats_enabled="true")
+    refused = ("mm2-offset-syncs", "heartbeats")
     for user, acls in world.printed().items():
-        user.grant([acl for acl in acls if user is world.target or not acl.name.startswith("mm2-offset-syncs")])
+        user.grant([acl for acl in acls if user is world.target or not acl.name.startswith(refused)])
     world.produce()
     with world.mirror:
         world.wait_mirrored()
         world.check_groups()
         world.produce()
         world.wait_mirrored()
-        assert world.mirror.output.count("offset syncs: NOT_AUTHORIZED") == 1
+        world.mirror.wait_for('heartbeats into "north" are not written: NOT_AUTHORIZED', 30)
+        for text in ("offset syncs: NOT_AUTHORIZED", 'heartbeats into "north"', "heartbeats into"):
+            assert world.mirror.output.count(text) == 1, text
