@@ -251,7 +251,7 @@ def status(config: Configuration, secrets: Secrets = None, output: Output = Outp
     """Show how the flows stand, by what is written on their targets. Exit code 1 if one is not ready."""
     from heliograph.views.status import read_status  # noqa: PLC0415  # takes 0.3 s
 
-    found = asyncio.run(read_status(load_settings(config, secrets=secrets)))
+    found = asyncio.run(read_status(_load_flows(config, secrets)))
     ready = sum(flow.is_ready for flow in found)
     typer.echo(render_rows([flow.row() for flow in found], output, conclusion=f"{ready} of {len(found)} flows ready"))
     if ready < len(found):
@@ -273,13 +273,29 @@ def groups(
     """
     from heliograph.views.groups import read_groups  # noqa: PLC0415  # takes 0.3 s
 
-    wanted = None if pattern is None else NameFilter((pattern,), ())
-    found, problems = asyncio.run(read_groups(load_settings(config, secrets=secrets), wanted=wanted))
-    _show_groups(found, output)
+    wanted = _parse_pattern(pattern)
+    found, problems = asyncio.run(read_groups(_load_flows(config, secrets), wanted=wanted))
+    if found or not problems or output is not OutputFormat.TABLE:
+        _show_groups(found, output)
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _load_flows(config: Path, secrets: Path | None) -> Settings:
+    """Of a file without an enabled flow there is nothing to show."""
+    settings = load_settings(config, secrets=secrets)
+    if not settings.enabled_flows:
+        raise ConfigError("no flow is enabled: there is nothing to show", where=settings.file)
+    return settings
+
+
+def _parse_pattern(pattern: str | None) -> NameFilter | None:
+    try:
+        return None if pattern is None else NameFilter((pattern,))
+    except ConfigError as error:
+        raise typer.BadParameter(f"{error.what}; {error.why}", param_hint="--groups") from error
 
 
 def _show_groups(found: Sequence[GroupView], output: OutputFormat) -> None:
@@ -324,24 +340,30 @@ def translate(
     """Show where groups of a lost cluster go on, by what stands on the target alone; --execute moves them there.
 
     A group that has members on the target is not touched, and none goes backwards. csv is the file that
-    kafka-consumer-groups --reset-offsets --from-file reads. Exit code 1 if a group has no translation or was not moved.
+    kafka-consumer-groups --reset-offsets --from-file reads. Exit code 1 if a group has no translation or was not moved,
+    and if there is none.
     """
     from heliograph.recovery.translate import as_reset_file, plan_moves, run_moves  # noqa: PLC0415  # takes 0.3 s
 
     if not group and pattern is None:
         raise typer.BadParameter("name groups by --group or --groups", param_hint="--group")
+    wanted = _parse_pattern(pattern)
     settings = load_settings(config, secrets=secrets)
     flow = _flow_between(settings, source, target)
-    plan = plan_moves(settings, flow, names=group or [], pattern=pattern, by=by)
+    plan = plan_moves(settings, flow, names=group or [], wanted=wanted, by=by)
     moves = asyncio.run(run_moves(settings, flow, plan.moves)) if execute else plan.moves
     if output is TranslationFormat.CSV:
-        typer.echo(as_reset_file(moves))
+        typer.echo(as_reset_file(moves), nl=False)
     else:
         conclusion = f"{_counted(len(moves), 'offset')}; nothing was written" if not execute else ""
         typer.echo(render_rows([move.row() for move in moves], OutputFormat(output.value), conclusion=conclusion))
     for name in plan.unknown:
         typer.echo(f'the group "{name}" has no place on "{flow.target}": it was never seen on "{source}"', err=True)
-    if plan.unknown or not all(move.is_good for move in moves):
+    if not moves and not plan.unknown:
+        typer.echo(
+            f'no group like "{pattern}" has a place on "{flow.target}": none was ever seen on "{source}"', err=True
+        )
+    if not moves or plan.unknown or not all(move.is_good for move in moves):
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -350,7 +372,7 @@ def _flow_between(settings: Settings, source: str, target: str | None) -> Flow:
     if len(found) != 1:
         known = ", ".join(flow.name for flow in settings.enabled_flows) or "none"
         raise ConfigError(
-            f'{"no" if not found else "more than one"} flow from "{source}"{f" to {target}" if target else ""}',
+            f'{"no" if not found else "more than one"} flow from "{source}"' + (f' to "{target}"' if target else ""),
             where=settings.file,
             remedy=f"the flows are: {known}" + ("; choose by --to" if found else ""),
         )

@@ -69,7 +69,7 @@ def as_reset_file(moves: list[Move]) -> str:
         )
         for move in moves
     ]
-    return "\n".join(lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _quoted(name: str) -> str:
@@ -82,9 +82,8 @@ class Plan(NamedTuple):
     """Groups asked for by name that have no place on the target."""
 
 
-def plan_moves(settings: Settings, flow: Flow, *, names: Sequence[str], pattern: str | None, by: By) -> Plan:
-    """Where groups go on; `pattern` is a Java regular expression. Reads the target alone, and changes nothing."""
-    wanted = NameFilter((pattern,), ()) if pattern is not None else None
+def plan_moves(settings: Settings, flow: Flow, *, names: Sequence[str], wanted: NameFilter | None, by: By) -> Plan:
+    """Where groups go on, those named and those wanted. Reads the target alone, and changes nothing."""
     client = MirrorClient.of_flow(settings, flow)
     found = client.translate_groups(
         flow.source, lambda name: name in names or (wanted is not None and wanted.accepts(name)), by=by.value

@@ -304,5 +304,8 @@ def test_translate_refuses_a_living_group_and_names_an_unknown_one(carried: Carr
     unknown = carried.run("translate", "--from", "primary", "--group", "nobody-of-this-name")
     assert unknown.returncode == 1
     assert "was never seen" in unknown.stderr
+    nothing = carried.run("translate", "--from", "primary", "--groups", "nobody-.*", "-o", "csv")
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert 'no group like "nobody-.*" has a place on "backup"' in nothing.stderr
     wrong = carried.run("translate", "--from", "nowhere", "--group", group)
     assert "the flows are: primary->backup" in wrong.stderr

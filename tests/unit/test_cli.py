@@ -308,6 +308,35 @@ def test_config_convert_refuses_what_would_mean_something_else(
     assert "the property file would mean something else: target producer of a->T" in capsys.readouterr().err
 
 
+# -- views
+
+
+@pytest.mark.parametrize("command", ["status", "groups"])
+def test_a_file_without_an_enabled_flow_has_nothing_to_show(
+    command: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(BASE.replace("true", "false"))
+    assert run(command, str(config)) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"CONFIG: {config}: no flow is enabled: there is nothing to show\n")
+
+
+def test_groups_of_a_dead_target_are_not_said_to_be_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(BASE.replace("b:9092", "127.0.0.1:1"))
+    assert run("groups", str(config)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith('A->B: UNREACHABLE: "B" broker 127.0.0.1:1: no connection')
+
+
+@pytest.mark.parametrize("command", [["groups"], ["translate", "--from", "A"]])
+def test_a_pattern_that_java_refuses_is_a_bad_argument(
+    command: list[str], config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command[0], str(config), *command[1:], "--groups", "([") == 2
+    assert "[ is not closed" in capsys.readouterr().err
+
+
 def test_commands_from_the_shell(config: Path) -> None:
     command = str(Path(sys.executable).parent / "heliograph")
     config.write_text(BASE + "topcs=x\n")

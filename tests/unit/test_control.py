@@ -219,5 +219,5 @@ def move(group: str, topic: str, offset: int) -> Move:
 
 
 def test_the_reset_file_names_the_group_only_if_there_are_several() -> None:
-    assert as_reset_file([move("g", "A.t", 7), move("g", "A.u", 8)]) == "A.t,1,7\nA.u,1,8"
-    assert as_reset_file([move("g", "A.t", 7), move("h,i", "A.t", 8)]) == 'g,A.t,1,7\n"h,i",A.t,1,8'
+    assert as_reset_file([move("g", "A.t", 7), move("g", "A.u", 8)]) == "A.t,1,7\nA.u,1,8\n"
+    assert as_reset_file([move("g", "A.t", 7), move("h,i", "A.t", 8)]) == 'g,A.t,1,7\n"h,i",A.t,1,8\n'
