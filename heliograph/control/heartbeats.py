@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from heliograph.config.parts import State
 from heliograph.config.settings import Heartbeats as Wanted
@@ -64,10 +64,11 @@ class Schedule:
 class Heartbeats:
     """Writes the heartbeats of all pairs of a configuration."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, stands_by: Callable[[str, str], bool] = lambda *_: False) -> None:
+        """`stands_by` says of a pair, by its source and target, whether another process writes its heartbeats."""
         reachable = [alias for alias, cluster in settings.clusters.items() if cluster.bootstrap_servers]
         pairs = settings.heartbeat_pairs()
-        self._targets = [_Target(alias, settings, pairs) for alias in reachable]
+        self._targets = [_Target(alias, settings, pairs, stands_by) for alias in reachable]
 
     @property
     def written(self) -> int:
@@ -97,7 +98,10 @@ class Heartbeats:
 class _Target:
     """All pairs that end in one cluster, by one client of it."""
 
-    def __init__(self, alias: str, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
+    def __init__(
+        self, alias: str, settings: Settings, pairs: Mapping[Pair, Wanted], stands_by: Callable[[str, str], bool]
+    ) -> None:
+        self._stands_by = stands_by
         self.written = 0
         self.failed = 0
         self._alias = alias
@@ -130,7 +134,7 @@ class _Target:
             while True:
                 at = self._schedule.next_at
                 await self._wait(None if at is None else max(0.0, at - time.monotonic()))
-                due = self._schedule.take(time.monotonic())
+                due = [pair for pair in self._schedule.take(time.monotonic()) if not self._stands_by(*pair)]
                 if not due:
                     continue
                 if await self._write(due):
