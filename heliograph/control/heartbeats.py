@@ -31,6 +31,8 @@ Pair = tuple[str, str]
 CONNECTOR = "MirrorHeartbeatConnector"
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
+STANDBY_LOOK_S = 0.2
+"""How soon a standby looks again whether it leads."""
 
 
 class Schedule:
@@ -48,9 +50,9 @@ class Schedule:
         }
         self._intervals = dict(intervals)
 
-    def take(self, now: float) -> list[Pair]:
-        """The pairs that are due; heartbeats that were missed are not made up for."""
-        due = [pair for pair, at in self._due.items() if at <= now]
+    def take(self, now: float, *, but_for: Callable[[Pair], bool] = lambda _: False) -> list[Pair]:
+        """The pairs that are due, but for some that stay so; heartbeats that were missed are not made up for."""
+        due = [pair for pair, at in self._due.items() if at <= now and not but_for(pair)]
         for pair in due:
             following = self._due[pair] + self._intervals[pair]
             self._due[pair] = following if following > now else now + self._intervals[pair]
@@ -134,8 +136,9 @@ class _Target:
             while True:
                 at = self._schedule.next_at
                 await self._wait(None if at is None else max(0.0, at - time.monotonic()))
-                due = [pair for pair in self._schedule.take(time.monotonic()) if not self._stands_by(*pair)]
+                due = self._schedule.take(time.monotonic(), but_for=lambda pair: self._stands_by(*pair))
                 if not due:
+                    await self._wait(STANDBY_LOOK_S)
                     continue
                 if await self._write(due):
                     pause = FIRST_PAUSE_S

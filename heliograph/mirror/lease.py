@@ -8,7 +8,8 @@ B  A higher term ends all lower ones at once.
 C  An observer believes in a lease until `lease_ms` after he last SAW it move, by his own clock: clocks of two hosts
    are never compared. A leader counts from before he sent the record, so his time is up before anyone else's is.
 D  Who bids has read the ledger to its end before, and acts only when he has read his own bid there, first of its term,
-   and before its time was up. Between his look and his bid another may bid: the first one wins.
+   and before its time was up. Between his look and his bid another may bid: the first one wins. Or the leader may
+   renew: then the bid ends his term, and who won it still waits for what he believes in (`former_free_at`).
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class Leadership:
     former: Process | None = None
     """Who led before the present holder, if that was seen."""
     seen_at: float = float("-inf")
+    former_free_at: float = float("-inf")
+    """Until when the one before the present holder may believe that he leads."""
 
     def take(self, record: Lease, now: float) -> bool:
         """Take over the next record of the ledger; whether it counts (A, B)."""
@@ -93,6 +96,7 @@ class Leadership:
             return False
         if known is not None and known.holder.owner != record.holder.owner:
             self.former = known.holder
+            self.former_free_at = float("-inf") if known.tenancy is Tenancy.RELEASED else self.free_at
         self.lease = record
         self.seen_at = now
         return True

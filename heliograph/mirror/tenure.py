@@ -154,7 +154,7 @@ class Tenure:
         offset = await store.write_lease(flow.target, flow.ledger_topic, flow.ledger.group_id, bid)
         await store.read_on(flow.target, flow.ledger_topic, flow.ledger)
         self._held, self._sent = bid, [_Sent(offset, at)]
-        if not self.leads():
+        if not self.leads() or await self._is_too_soon():
             self._held, self._sent = None, []
             return False
         await self._renew()  # a bid that was compacted away must not make another's later one the first
@@ -162,6 +162,15 @@ class Tenure:
         waiting = [StandbyRecord(owner=owner, time_ms=0) for owner in flow.ledger.standbys]
         await self._tell(*waiting)  # those who live say so again
         self._on_change()
+        return True
+
+    async def _is_too_soon(self) -> bool:
+        """Whether the one before us renewed while we bid: he may not know of us until his time is up."""
+        leadership = self._flow.ledger.leadership
+        wait_s = leadership.former_free_at - self._clock()
+        if wait_s <= 0 or (leadership.former is not None and is_gone(leadership.former, self._me)):
+            return False
+        await asyncio.sleep(wait_s)
         return True
 
     def _say_leading(self, before: Lease | None, silent_s: float) -> None:
