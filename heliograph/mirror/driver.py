@@ -36,6 +36,8 @@ STOP_S = 1.4
 """How long lanes may take to end after the stop order; what they did not report is settled next time."""
 MIN_EPOCH_S = 1.0
 """Troubles do not cut an epoch shorter than this."""
+EARLY_S = 0.5
+"""Lanes that end so long before their time, and were not told to, did not hear of us."""
 PROGRESS_S = 5.0
 INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
@@ -309,6 +311,8 @@ class Driver:
                 log.warning("the lanes did not end in time; what they copied last is settled at the next start")
                 self._epochs.cancel()
                 return None
+        elif job.exception() is None and time.monotonic() - began < terms.duration_ms / 1000 - EARLY_S:
+            log.warning("epoch %d ended early: its lanes did not hear that we lead", plan.epoch_id)
         return job.result()
 
     async def _replan_due(self, began: float) -> None:
@@ -349,7 +353,7 @@ class Driver:
                 flow.changed.clear()
             except TimeoutError:
                 pass
-            if not flow.flow.is_running:
+            if not flow.flow.is_running or not flow.leads():
                 continue
             try:
                 if await flow.discover():
@@ -363,7 +367,7 @@ class Driver:
         while True:
             await asyncio.sleep(RIGHTS_S)
             try:
-                if flow.flow.is_running and await flow.look_at_rights():
+                if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
                     flow.changed.set()
                     self._tenures[flow].stir()
             except HeliographError as error:

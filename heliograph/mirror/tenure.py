@@ -29,6 +29,7 @@ LOOK_S = 1.0
 """How often one who waits looks whether the leader lives, if that is on his own host."""
 STANDBY_S = 10.0
 """How often one who waits says so."""
+TELL_S = 1.0
 RETRY_S = 0.3
 RELEASE_S = 0.3
 """A stop does not wait longer for a lease to be given back."""
@@ -188,9 +189,8 @@ class Tenure:
     async def _tell(self, *standbys: StandbyRecord) -> None:
         """For `status` alone: a failure is no reason not to wait."""
         flow = self._flow
-        try:
-            await store.write_standbys(flow.target, flow.ledger_topic, flow.ledger.group_id, standbys)
-        except HeliographError as error:
+        writing = store.write_standbys(flow.target, flow.ledger_topic, flow.ledger.group_id, standbys)
+        if (error := await self._try(writing, TELL_S)) is not None:
             log.debug("%s: who stands by was not written down: %s", flow.name, error)
 
     # -- keeping -------------------------------------------------------------------------

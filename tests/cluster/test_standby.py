@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from heliograph.lab import Cluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
@@ -25,9 +27,9 @@ from tests.cluster.mirror import (
 )
 
 PARTITIONS = 2
-SLOW_START_S = 180.0
-TAKE_OVER_S = 20.0
-"""Half of it on a machine that has nothing else to do."""
+SLOW_START_S = 400.0
+TAKE_OVER_S = 30.0
+"""A third of it on a machine that has nothing else to do."""
 HOST = socket.gethostname()
 
 
@@ -75,6 +77,7 @@ def _is_spark_up(mirror: MirrorProcess) -> bool:
     return "pyspark.daemon" in mirror.commands()
 
 
+@pytest.mark.timeout(900)
 def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
     pair = Pair(primary, backup, tmp_path)
     one, other = pair.mirrors
@@ -94,11 +97,13 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
         first.wait_for(f"host {HOST} (pid {second.process.pid}) leads now; standing by")
         pair.wait_progress(second, TAKE_OVER_S)
 
-        second.kill()
+        second.process.kill()  # the driver alone; what it leaves behind ends by itself
+        second.process.wait()
         took["was killed"] = pair.wait_progress(first, TAKE_OVER_S)
         first.wait_for(f"(pid {second.process.pid}), who led, is dead")
         assert pair.status()["leader"] == f"{HOST} (pid {first.process.pid})"
 
+        second.kill()
         second.start()
         wait_until(lambda: second.output.count("standing by") == 2, SLOW_START_S, what="the standby's return")
         second.wait_until(lambda: _is_spark_up(second), SLOW_START_S, what="the standby's Spark")
