@@ -241,6 +241,8 @@ class Driver:
         await self._first_of(starting, self._stopping.wait())
         if not self._stopping.is_set():
             starting.result()
+            if not self._ready:
+                log.info("Spark is up and waits for a flow to copy")
             await self._run_epochs()
 
     async def _wait_for_replan(self) -> bool:

@@ -72,9 +72,9 @@ def _leads(mirror: MirrorProcess) -> bool:
     return "primary->backup: leading" in mirror.output
 
 
-def _is_spark_up(mirror: MirrorProcess) -> bool:
-    """It has run a job."""
-    return "pyspark.daemon" in mirror.commands()
+def _wait_for_spark(standby: MirrorProcess, starts: int) -> None:
+    text = "Spark is up and waits for a flow to copy"
+    standby.wait_until(lambda: standby.output.count(text) == starts, SLOW_START_S, what="the standby's Spark")
 
 
 @pytest.mark.timeout(900)
@@ -85,7 +85,7 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
     with one, other, Load(primary, [pair.topic], partitions=PARTITIONS, per_second=400) as load:
         first, second = pair.sort()
         pair.wait_progress(first, SLOW_START_S)
-        second.wait_until(lambda: _is_spark_up(second), SLOW_START_S, what="the standby's Spark")
+        _wait_for_spark(second, 1)
         status = pair.status()
         assert status["leader"] == f"{HOST} (pid {first.process.pid})"
         assert status["standbys"] == 1
@@ -106,7 +106,7 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
         second.kill()
         second.start()
         wait_until(lambda: second.output.count("standing by") == 2, SLOW_START_S, what="the standby's return")
-        second.wait_until(lambda: _is_spark_up(second), SLOW_START_S, what="the standby's Spark")
+        _wait_for_spark(second, 2)
         assert first.stop(signal.SIGTERM).code == 0
         took["stopped"] = pair.wait_progress(second, TAKE_OVER_S)
         second.wait_for(f"leading; host {HOST} (pid {first.process.pid}) gave it back")
