@@ -176,6 +176,13 @@ class ClusterChanged(ConfigError):
     code = "CLUSTER_CHANGED"
 
 
+class LeaseLost(HeliographError):
+    """Another process leads the flow, or nobody knows who does: this one writes nothing."""
+
+    code = "LEASE_LOST"
+    retriable = True
+
+
 class SparkFailed(HeliographError):
     """Spark could not start, or lost a whole job."""
 

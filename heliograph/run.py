@@ -82,6 +82,10 @@ class _Idle:
     def stop(self) -> None:
         self._stopping.set()
 
+    def stands_by(self, *_: str) -> bool:
+        """Nothing is known of others that run the same configuration."""
+        return False
+
     def apply(self, settings: Settings) -> None:
         """A flow that is enabled now needs a restart, which is said elsewhere."""
 
@@ -140,8 +144,10 @@ async def _watch(
 
 
 async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:
-    driver: _Work = Driver(settings, epochs, report=_report, beside=loops_beside) if settings.enabled_flows else _Idle()
-    heartbeats = Heartbeats(settings)
+    driver: Driver | _Idle = _Idle()
+    if settings.enabled_flows:
+        driver = Driver(settings, epochs, report=_report, beside=loops_beside)
+    heartbeats = Heartbeats(settings, stands_by=driver.stands_by)
     loop = asyncio.get_running_loop()
     hang_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)

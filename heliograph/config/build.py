@@ -53,6 +53,7 @@ def build_settings(
         flows=tuple(flows),
         spark={key: entry.value for key, entry in top.config.items() if key.startswith("spark.")},
         epoch_ms=top.number("epoch.ms"),
+        lease_ms=top.number("lease.ms"),
         executor_secrets=top.text("executor.secrets"),
         other_heartbeats=_read_heartbeats(top, State(top.text("heartbeats.state"))) if everywhere else None,
         only_targets=tuple(only_targets),

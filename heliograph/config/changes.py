@@ -60,6 +60,8 @@ def compare(running: Settings, wanted: Settings) -> Changes:
         waiting.append("spark.*")
     if running.epoch_ms != wanted.epoch_ms:
         applied.append(f"epoch.ms: {running.epoch_ms} -> {wanted.epoch_ms}")
+    if running.lease_ms != wanted.lease_ms:
+        waiting.append("lease.ms")
     settings = replace(
         running,
         clusters=clusters,

@@ -106,8 +106,12 @@ def _differences(one: Settings, other: Settings) -> Iterator[str]:
         yield "the clusters"
     if list(one.heartbeat_pairs().items()) != list(other.heartbeat_pairs().items()):
         yield "the pairs with heartbeats"
-    if (one.spark, one.epoch_ms, one.executor_secrets) != (other.spark, other.epoch_ms, other.executor_secrets):
-        yield "spark.*, epoch.ms or executor.secrets"
+    if _of_the_whole(one) != _of_the_whole(other):
+        yield "spark.*, epoch.ms, lease.ms or executor.secrets"
+
+
+def _of_the_whole(settings: Settings) -> tuple[object, ...]:
+    return settings.spark, settings.epoch_ms, settings.lease_ms, settings.executor_secrets
 
 
 def _different_fields(one: Flow | ClusterSettings, other: Flow | ClusterSettings | None, name: str) -> Iterator[str]:

@@ -184,6 +184,7 @@ class Settings:
     flows: tuple[Flow, ...]
     spark: dict[str, str]
     epoch_ms: int
+    lease_ms: int
     executor_secrets: str
     """`send` or `mount`: how secrets reach Spark's executors on other machines."""
     other_heartbeats: Heartbeats | None

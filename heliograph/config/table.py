@@ -147,7 +147,16 @@ _GLOBAL_KEYS = (
         choices=("send", "mount"),
         own=True,
     ),
-    _key("lease.ms", N, "6000", Scope.GLOBAL, L, "how long a silent leader keeps a flow", low=1000, own=True),
+    _key(
+        "lease.ms",
+        N,
+        "6000",
+        Scope.GLOBAL,
+        H,
+        "how long a silent leader keeps a flow; then a second `heliograph run` of the same file takes over",
+        low=1000,
+        own=True,
+    ),
 )
 
 _WORKER_KEYS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from heliograph.control.checkpoints import Carrier
@@ -30,12 +30,19 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
     def sync_interval_s() -> float | None:
         return SYNC_S if flow.flow.is_running and flow.flow.offset_syncs.enabled else None
 
+    def loop(what: str, interval_s: Callable[[], float | None], step: Callable[[], Awaitable[None]]) -> Loop:
+        async def if_we_lead() -> None:
+            if flow.leads():  # a process that stood still may have been replaced meanwhile
+                await step()
+
+        return Loop(f"{flow.name}: {what}", interval_s=interval_s, step=if_we_lead)
+
     source, target = flow.flow.source, flow.flow.target
     jobs = (
-        Loop(f'{flow.name}: watching "{source}"', interval_s=lambda: WATCH_S, step=watch.look),
-        Loop(f"{flow.name}: pruning the ledger", interval_s=lambda: PRUNE_S, step=watch.prune),
-        Loop(f"{flow.name}: offset syncs", interval_s=sync_interval_s, step=publish_syncs),
-        Loop(f'{flow.name}: groups of "{source}"', interval_s=carrier.refresh_interval_s, step=carrier.refresh_groups),
-        Loop(f'{flow.name}: groups to "{target}"', interval_s=carrier.interval_s, step=carrier.carry),
+        loop(f'watching "{source}"', lambda: WATCH_S, watch.look),
+        loop("pruning the ledger", lambda: PRUNE_S, watch.prune),
+        loop("offset syncs", sync_interval_s, publish_syncs),
+        loop(f'groups of "{source}"', carrier.refresh_interval_s, carrier.refresh_groups),
+        loop(f'groups to "{target}"', carrier.interval_s, carrier.carry),
     )
     return (job.run() for job in jobs)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from heliograph.config.parts import State
 from heliograph.config.settings import Heartbeats as Wanted
@@ -31,6 +31,8 @@ Pair = tuple[str, str]
 CONNECTOR = "MirrorHeartbeatConnector"
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
+STANDBY_LOOK_S = 0.2
+"""How soon a standby looks again whether it leads."""
 
 
 class Schedule:
@@ -48,9 +50,9 @@ class Schedule:
         }
         self._intervals = dict(intervals)
 
-    def take(self, now: float) -> list[Pair]:
-        """The pairs that are due; heartbeats that were missed are not made up for."""
-        due = [pair for pair, at in self._due.items() if at <= now]
+    def take(self, now: float, *, but_for: Callable[[Pair], bool] = lambda _: False) -> list[Pair]:
+        """The pairs that are due, but for some that stay so; heartbeats that were missed are not made up for."""
+        due = [pair for pair, at in self._due.items() if at <= now and not but_for(pair)]
         for pair in due:
             following = self._due[pair] + self._intervals[pair]
             self._due[pair] = following if following > now else now + self._intervals[pair]
@@ -64,10 +66,11 @@ class Schedule:
 class Heartbeats:
     """Writes the heartbeats of all pairs of a configuration."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, stands_by: Callable[[str, str], bool] = lambda *_: False) -> None:
+        """`stands_by` says of a pair, by its source and target, whether another process writes its heartbeats."""
         reachable = [alias for alias, cluster in settings.clusters.items() if cluster.bootstrap_servers]
         pairs = settings.heartbeat_pairs()
-        self._targets = [_Target(alias, settings, pairs) for alias in reachable]
+        self._targets = [_Target(alias, settings, pairs, stands_by) for alias in reachable]
 
     @property
     def written(self) -> int:
@@ -97,7 +100,10 @@ class Heartbeats:
 class _Target:
     """All pairs that end in one cluster, by one client of it."""
 
-    def __init__(self, alias: str, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
+    def __init__(
+        self, alias: str, settings: Settings, pairs: Mapping[Pair, Wanted], stands_by: Callable[[str, str], bool]
+    ) -> None:
+        self._stands_by = stands_by
         self.written = 0
         self.failed = 0
         self._alias = alias
@@ -130,8 +136,9 @@ class _Target:
             while True:
                 at = self._schedule.next_at
                 await self._wait(None if at is None else max(0.0, at - time.monotonic()))
-                due = self._schedule.take(time.monotonic())
+                due = self._schedule.take(time.monotonic(), but_for=lambda pair: self._stands_by(*pair))
                 if not due:
+                    await self._wait(STANDBY_LOOK_S)
                     continue
                 if await self._write(due):
                     pause = FIRST_PAUSE_S

@@ -3,7 +3,8 @@
 One event loop; the Spark job of an epoch blocks a thread of its own. A flow whose
 cluster does not answer is tried again beside the others and joins the next plan
 when it is ready. Every change enters by the next plan; to bring it forward the
-driver tells the lanes, by a word in the ledger, to end their epoch now.
+driver tells the lanes, by a word in the ledger, to end their epoch now. Each flow is
+led by one process at a time: others that run the same configuration stand by.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
-from uuid import uuid4
 
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError, HeliographError, ProtocolError
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.here import this_process
+from heliograph.mirror.lease import Lease
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, plan_epoch
 from heliograph.mirror.progress import Progress
+from heliograph.mirror.tenure import Tenure
 
 log = logging.getLogger("heliograph")
 
@@ -33,6 +36,8 @@ STOP_S = 1.4
 """How long lanes may take to end after the stop order; what they did not report is settled next time."""
 MIN_EPOCH_S = 1.0
 """Troubles do not cut an epoch shorter than this."""
+EARLY_S = 0.5
+"""Lanes that end so long before their time, and were not told to, did not hear of us."""
 PROGRESS_S = 5.0
 INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
@@ -75,7 +80,16 @@ class Driver:
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         self._ready: list[FlowDriver] = []
-        self._owner = uuid4().hex
+        me = this_process()
+        self._owner = me.owner
+        self._tenures = {
+            flow: Tenure(flow, me, lease_ms=lambda: self._settings.lease_ms, on_change=self._replan_now)
+            for flow in self._flows
+        }
+        self._waiting = {flow.name: flow.flow.is_running for flow in self._flows}
+        """Flows that another process leads, or of which it is not yet known."""
+        self._resting = {flow: asyncio.Event() for flow in self._flows}
+        """Set while no epoch of ours runs that has the flow."""
         self._rates: dict[PartitionKey, float] = {}
         self._progress = {flow.name: Progress() for flow in self._flows}
         self._stopping = asyncio.Event()
@@ -84,6 +98,8 @@ class Driver:
         self._moved = _Moved()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
+        self._has_strays = False
+        """Lanes did not end in time: a standby has to wait until our leases run out."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
 
     def apply(self, settings: Settings) -> None:
@@ -107,56 +123,117 @@ class Driver:
     async def run(self) -> None:
         """Mirror until `stop`; raises what makes mirroring impossible."""
         for flow in self._flows:
-            self._spawn(self._bring_up(flow))
+            self._resting[flow].set()
+            flow.tenure = self._tenures[flow]
+            self._spawn(self._live(flow))
         try:
             await self._run_when_ready()
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            if not self._has_strays:
+                await asyncio.gather(*(tenure.release() for tenure in self._tenures.values()))
             for flow in self._flows:
                 flow.close()
         if self._failure is not None:
             raise self._failure
         self._report(str(self._moved))
 
+    def stands_by(self, source: str, target: str) -> bool:
+        """Whether what concerns two clusters is another process's to write, or may be.
+
+        Of clusters without a flow from one to the other, the leader of our first flow is asked for.
+        """
+        return self._waiting.get(f"{source}->{target}", self._waiting[self._flows[0].name])
+
     # -- coming up -----------------------------------------------------------------------
 
-    async def _bring_up(self, flow: FlowDriver) -> None:
-        """Prepare a flow, again and again until its clusters answer; then keep it company."""
+    async def _live(self, flow: FlowDriver) -> None:
+        """Come to lead a flow, keep it company while it is ours, stand by when it is not, and so on."""
         if not flow.flow.is_running:
             self._report(f"{flow.name}: {flow.flow.state}")
         while not flow.flow.is_running:
             await flow.changed.wait()
             flow.changed.clear()
+        following: list[asyncio.Task[None]] = []
+        try:
+            while await self._come_to_lead(flow, following) and await self._lead(flow):
+                continue
+        finally:
+            await _end(following)
+
+    async def _come_to_lead(self, flow: FlowDriver, following: list[asyncio.Task[None]]) -> bool:
+        """Wait for the flow's clusters and its lease; False if it cannot be mirrored."""
+        tenure = self._tenures[flow]
+
+        async def bid() -> None:
+            await flow.open()
+            if not following:
+                following.append(self._spawn(self._listen(flow)))
+            self._waiting[flow.name] = not await tenure.bid()
+
+        self._waiting[flow.name] = True
+        while await self._until_done(flow, bid):
+            if not self._waiting[flow.name]:
+                return True
+            await tenure.wait_until_free()
+        return False
+
+    async def _lead(self, flow: FlowDriver) -> bool:
+        """Prepare the flow and have it mirrored as long as it is ours; False if it cannot be mirrored."""
+        tenure = self._tenures[flow]
+        holding, mirroring = asyncio.ensure_future(tenure.hold(flow.open)), asyncio.ensure_future(self._mirror(flow))
+        try:
+            await asyncio.wait({holding, mirroring}, return_when=asyncio.FIRST_COMPLETED)
+            is_of_use = not mirroring.done()
+            for task in (holding, mirroring):
+                if task.done():
+                    task.result()
+        finally:
+            await _end([holding, mirroring])
+        self._waiting[flow.name] = True
+        self._replan.set()
+        await self._resting[flow].wait()
+        await tenure.release()
+        return is_of_use
+
+    async def _mirror(self, flow: FlowDriver) -> None:
+        """Bring a flow that we lead into the plan, and keep it company; ends only if it cannot be mirrored."""
+        if not await self._until_done(flow, flow.prepare):
+            return
+        topics = len({topic for topic, _ in flow.entries})
+        self._report(f"{flow.name}: {_counted(topics, 'topic')}, {_counted(len(flow.entries), 'partition')}")
+        loops = (self._discover_loop(flow), self._progress_loop(flow), self._rights_loop(flow), *self._beside(flow))
+        self._ready.append(flow)
+        self._replan.set()
+        try:
+            await asyncio.gather(*map(self._spawn, loops))
+        finally:
+            self._ready.remove(flow)
+
+    async def _until_done(self, flow: FlowDriver, attempt: Callable[[], Awaitable[None]]) -> bool:
+        """Try again and again until the clusters answer; False if that is of no use."""
         pause, said = 1.0, ""
         while True:
             try:
-                await flow.prepare()
-                break
+                await attempt()
+                return True
             except (ConfigError, ProtocolError) as error:
                 if not self._ready:
                     raise
                 log.error("%s: not mirrored: %s", flow.name, error)
-                return
+                return False
             except HeliographError as error:
+                self._waiting[flow.name] = False  # nobody else is known to lead
                 if str(error) != said:
                     said = str(error)
                     log.warning("%s: not started yet: %s; trying again", flow.name, error)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 1.5, 10.0)
-        self._ready.append(flow)
-        topics = len({topic for topic, _ in flow.entries})
-        self._report(f"{flow.name}: {_counted(topics, 'topic')}, {_counted(len(flow.entries), 'partition')}")
+
+    def _replan_now(self) -> None:
         self._replan.set()
-        if not flow.is_followed:
-            flow.is_followed = True
-            self._spawn(self._discover_loop(flow))
-            self._spawn(self._listen(flow))
-            self._spawn(self._progress_loop(flow))
-            self._spawn(self._rights_loop(flow))
-            for loop in self._beside(flow):
-                self._spawn(loop)
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
@@ -164,6 +241,8 @@ class Driver:
         await self._first_of(starting, self._stopping.wait())
         if not self._stopping.is_set():
             starting.result()
+            if not self._ready:
+                log.info("Spark is up and waits for a flow to copy")
             await self._run_epochs()
 
     async def _wait_for_replan(self) -> bool:
@@ -178,9 +257,6 @@ class Driver:
         pause = 0.0
         while not self._stopping.is_set():
             self._replan.clear()
-            for flow in [flow for flow in self._ready if flow.wants_reopening]:
-                self._ready.remove(flow)
-                self._spawn(self._bring_up(flow))
             flows = list(self._ready)
             plan = self._plan(flows)
             if not plan.lanes:
@@ -193,18 +269,23 @@ class Driver:
                 duration_ms=self._settings.epoch_ms,
                 flows=tuple(flow.terms() for flow in flows if flow.entries),
             )
+            for flow in flows:
+                self._resting[flow].clear()
             try:
                 rows = await self._run_epoch(plan, terms, flows)
+                if rows is None:
+                    self._has_strays = True
+                    return
+                await self._take_rows(flows, rows)
+                pause = 0.0
             except HeliographError as error:
                 pause = min(max(0.5, pause * 2), 10.0)
                 log.warning("%s; the next epoch follows in %.1f s", error, pause)
                 await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
                 await self._interruptible_sleep(pause)
-                continue
-            pause = 0.0
-            if rows is None:
-                return
-            await self._take_rows(flows, rows)
+            finally:
+                for flow in flows:
+                    self._resting[flow].set()
 
     def _plan(self, flows: Sequence[FlowDriver]) -> EpochPlan:
         self._epoch_id += 1
@@ -232,6 +313,8 @@ class Driver:
                 log.warning("the lanes did not end in time; what they copied last is settled at the next start")
                 self._epochs.cancel()
                 return None
+        elif job.exception() is None and time.monotonic() - began < terms.duration_ms / 1000 - EARLY_S:
+            log.warning("epoch %d ended early: its lanes did not hear that we lead", plan.epoch_id)
         return job.result()
 
     async def _replan_due(self, began: float) -> None:
@@ -253,6 +336,8 @@ class Driver:
             known = self._rates.get(key)
             self._rates[key] = rate if known is None else known + RATE_WEIGHT * (rate - known)
         for flow in flows:
+            if flow not in self._ready:
+                continue  # another leads it now, and the ledger has what we copied
             try:
                 await flow.take_rows([row for row in rows if row.flow == flow.name])
             except HeliographError as error:
@@ -270,7 +355,7 @@ class Driver:
                 flow.changed.clear()
             except TimeoutError:
                 pass
-            if not flow.flow.is_running:
+            if not flow.flow.is_running or not flow.leads():
                 continue
             try:
                 if await flow.discover():
@@ -284,10 +369,9 @@ class Driver:
         while True:
             await asyncio.sleep(RIGHTS_S)
             try:
-                if flow.flow.is_running and await flow.look_at_rights():
+                if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
                     flow.changed.set()
-                    if flow.wants_reopening:
-                        self._replan.set()
+                    self._tenures[flow].stir()
             except HeliographError as error:
                 if str(error) != said:
                     said = str(error)
@@ -297,9 +381,10 @@ class Driver:
         """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
         silent: HeliographError | None = None
         while True:
+            ledger = flow.ledger
             try:
                 answer = await fetch_partition(
-                    flow.target, flow.ledger_topic, 0, flow.ledger.end, channel="listen", max_wait_ms=5_000
+                    flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
                 )
             except HeliographError as error:
                 if silent is None:
@@ -310,10 +395,16 @@ class Driver:
             if silent is not None:
                 log.info('%s: "%s" answers again', flow.name, flow.flow.target)
                 silent = None
-            for key, value, following in formats.iter_ledger(answer.records, flow.ledger.end):
-                flow.ledger.end = following
-                record = flow.ledger.take(key, value)
-                if isinstance(record, formats.EntryRecord):
+            if flow.ledger is not ledger:
+                continue  # it is kept elsewhere now
+            for key, value, following in formats.iter_ledger(answer.records, ledger.end):
+                ledger.end = following
+                record = ledger.take(key, value)
+                if isinstance(record, Lease):
+                    self._tenures[flow].stir()
+                elif not flow.leads():
+                    continue
+                elif isinstance(record, formats.EntryRecord):
                     flow.ledger_moved.set()
                     self._progress[flow.name].note(record.topic, record.partition, record.entry)
                 elif isinstance(record, formats.Trouble):
@@ -348,16 +439,23 @@ class Driver:
         except TimeoutError:
             return
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+        return task
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
             self.stop()
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _counted(number: int, noun: str) -> str:

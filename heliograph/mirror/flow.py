@@ -16,6 +16,7 @@ from heliograph.errors import (
     ForeignWrites,
     HeliographError,
     NotAuthorized,
+    SecondWriter,
     TargetTopicLost,
     TopicRecreated,
 )
@@ -38,6 +39,7 @@ from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.rebuild import rebuild_pages
 from heliograph.mirror.runs import OpenPage, Page
 from heliograph.mirror.targets import TargetTopics
+from heliograph.mirror.tenure import Tenure
 
 log = logging.getLogger("heliograph")
 
@@ -76,8 +78,9 @@ class FlowDriver:
         self.entries: dict[PartitionName, Entry] = {}
         self.stopped: dict[PartitionName, str] = {}
         """Partitions that are not copied any more, and why."""
-        self.is_followed = False
-        """The driver's loops beside the epochs run for it."""
+        self.tenure: Tenure | None = None
+        """Our part in the flow's lease; without one the flow is ours alone."""
+        self._ledger_identity: tuple[str, object] | None = None
         self.halted = False
         """A loss was to stop the whole flow."""
         self.is_complete = True
@@ -114,8 +117,11 @@ class FlowDriver:
 
     # -- start ---------------------------------------------------------------------------
 
-    async def prepare(self) -> None:
-        """Connect, check what would make mirroring wrong, make the internal topics, read the ledger."""
+    async def open(self) -> None:
+        """Connect, check what would make mirroring wrong, make the internal topics, read the ledger.
+
+        May be repeated, and a standby does it too. What was read of the ledger before stays, unless it is another one.
+        """
         flow = self.flow
         source, target = await self.source.refresh(), await self.target.refresh()
         if source.cluster_id and source.cluster_id == target.cluster_id:
@@ -125,32 +131,45 @@ class FlowDriver:
                 remedy="check the two bootstrap.servers",
             )
         await self._refuse_beside_mm2()
-        await self.look_at_rights()
-        self.ledger_topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
+        await self._lacks.look(list(self._wanted_topics(source)))
+        topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
         self._check_factors(target, self._wanted_topics(source))
-        kept_elsewhere = flow.ledger_topic if self.ledger_topic != flow.ledger_topic else ""
-        internal = [topic for topic in internal_topics(flow) if topic.name != kept_elsewhere]
-        await store.ensure_topics(self.target, internal, vital={flow.offset_storage_topic, self.ledger_topic})
-        ledger = await store.claim_producer_id(
+        kept_elsewhere = flow.ledger_topic if topic != flow.ledger_topic else ""
+        internal = [wanted for wanted in internal_topics(flow) if wanted.name != kept_elsewhere]
+        await store.ensure_topics(self.target, internal, vital={flow.offset_storage_topic, topic})
+        identity = (topic, self.target.catalogue.topics[topic].topic_id)
+        if identity == self._ledger_identity:
+            await store.read_on(self.target, topic, self.ledger)
+            return
+        self.ledger = await store.read_ledger(self.target, topic, flow.group_id)
+        self.ledger_topic, self._ledger_identity = topic, identity
+        store.tell_unread(self.name, topic, self.ledger.unreadable)
+
+    async def prepare(self) -> None:
+        """As the flow's leader: claim the producer id, see where all stands, open counts for what is new.
+
+        Lanes write an entry before its position, so positions are read first: one that is ahead of what the ledger
+        says after that is another tool's, also while lanes of a dead leader still write.
+        """
+        flow = self.flow
+        claim = await store.claim_producer_id(
             self.target,
             self.ledger_topic,
-            flow.group_id,
-            source_cluster_id=source.cluster_id,
-            target_cluster_id=target.cluster_id,
+            self.ledger,
+            source_cluster_id=self.source.catalogue.cluster_id,
+            target_cluster_id=self.target.catalogue.cluster_id,
         )
-        assert ledger.claim is not None
-        store.tell_unread(self.name, self.ledger_topic, ledger.unreadable)
         await self._lacks.write_down(self.ledger_topic)
-        self._producer_id = ledger.claim.producer_id
-        self.entries.clear()
-        self._known = ledger.entries
-        self._pages = {where: ledger.partitions[where].open_page() for where in self._known}
-        self.ledger = ledger
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
-        self._positions = stored.found
         store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
+        await store.read_on(self.target, self.ledger_topic, self.ledger)
+        self._producer_id = claim.producer_id
+        self._positions = stored.found
+        self.entries.clear()
+        self._known = self.ledger.entries
+        self._pages = {where: self.ledger.partitions[where].open_page() for where in self._known}
         await self.discover()
 
     async def look_at_rights(self) -> bool:
@@ -159,6 +178,10 @@ class FlowDriver:
         if self.ledger_topic:
             await self._lacks.write_down(self.ledger_topic)
         return came_back
+
+    def leads(self) -> bool:
+        """Whether this process leads the flow, for certain: who does not writes nothing."""
+        return self.tenure is None or self.tenure.leads()
 
     @property
     def is_read_committed(self) -> bool:
@@ -289,6 +312,8 @@ class FlowDriver:
                 pages=self.ledger.partition(where).pages,
             )
         await self._rebuild({where: opened[where] for where in opened if starts[where].past is Past.OTHERS}, pages)
+        if self.tenure is not None:
+            self.tenure.check()
         await store.write_positions(self.target, self.terms(), opened)
         await store.write_entries(self.target, self.ledger_topic, self.flow.group_id, opened, pages)
         self.entries.update(opened)
@@ -366,7 +391,7 @@ class FlowDriver:
     def assignments(self) -> list[Assignment]:
         result = []
         for (topic, partition), entry in self.entries.items():
-            if self.halted or not self.flow.is_running or (topic, partition) in self.stopped:
+            if self.halted or not self.flow.is_running or not self.leads() or (topic, partition) in self.stopped:
                 continue
             remote = self.flow.remote_topic(topic)
             limits = self.targets.limits(remote)
@@ -412,6 +437,8 @@ class FlowDriver:
             compression=None if flow.compression == "none" else int(Codec[flow.compression.upper()]),
             source_security=self._lane_security(Role.SOURCE_CONSUMER),
             target_security=self._lane_security(Role.TARGET_PRODUCER),
+            term=self.tenure.term if self.tenure is not None else 0,
+            lease_ms=self._settings.lease_ms if self.tenure is not None else 0,
         )
 
     def _lane_security(self, role: Role) -> Security:
@@ -468,12 +495,14 @@ class FlowDriver:
 
     def _outcome(self, code: str, where: PartitionName, text: str) -> None:
         self.outcomes[code] = self.outcomes.get(code, 0) + 1
+        if code == SecondWriter.code and self.tenure is not None and (other := self.tenure.other()):
+            text = f"{text}; the flow's other leader is {other}"
         log.error("%s", text if text.startswith(code) else f"{code}: {self.name} {where[0]}-{where[1]}: {text}")
 
     def note_trouble(self, trouble: formats.Trouble) -> None:
         """Log what keeps partitions waiting: once when it begins, once when it is over, not once a partition."""
         where = (trouble.topic, trouble.partition)
-        if trouble.code == ForeignWrites.code:
+        if trouble.code in (ForeignWrites.code, SecondWriter.code) and not trouble.final:
             self._outcome(trouble.code, where, trouble.text)
             return
         self._waits_no_more(where, trouble.text)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.kafka.batch import iter_batches, iter_records
+from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Contact, LogEnds, Seen, SeenGroup
@@ -150,7 +151,17 @@ class PageRecord:
     """None: it was deleted."""
 
 
-LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord | PageRecord | Seen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyRecord:
+    """Who waits for the flow's lease; for `status`."""
+
+    owner: str
+    time_ms: int
+    """0: it waits no more."""
+    host: str = ""
+
+
+LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord | PageRecord | Seen | Lease | StandbyRecord
 
 _ENTRY_FIELDS = {
     "st": "source_topic_id",
@@ -241,9 +252,34 @@ def encode_seen(group_id: str, seen: Seen) -> tuple[bytes, bytes]:
     return _compact(key), _compact({"v": VERSION, **seen.fields()})
 
 
-def is_order(key: bytes | None) -> bool:
-    """Whether a ledger record is an order of any group: a lane looks at no others."""
-    return key is not None and key.startswith(b'["order",')
+def encode_lease(group_id: str, lease: Lease) -> tuple[bytes, bytes]:
+    who = lease.holder
+    fields = {
+        "v": VERSION,
+        "term": lease.term,
+        "is": str(lease.tenancy),
+        "owner": who.owner,
+        "host": who.host,
+        "pid": who.pid,
+        "place": who.place,
+        "born": who.born,
+        "since": lease.since_ms,
+        "ms": lease.time_ms,
+        "lease": lease.lease_ms,
+        "former": lease.former,
+    }
+    return _compact(["lease", group_id]), _compact(fields)
+
+
+def encode_standby(group_id: str, standby: StandbyRecord) -> tuple[bytes, bytes | None]:
+    """One that waits no more is deleted."""
+    value = _compact({"v": VERSION, "host": standby.host, "ms": standby.time_ms}) if standby.time_ms else None
+    return _compact(["standby", group_id, standby.owner]), value
+
+
+def is_word(key: bytes | None) -> bool:
+    """Whether a ledger record is an order or a lease of any group: a lane looks at no others."""
+    return key is not None and key.startswith((b'["order",', b'["lease",'))
 
 
 def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None, bytes | None, int]]:
@@ -257,7 +293,7 @@ def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None,
 
 
 def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
-    """One ledger record of this group; None for another group's, an unknown one, and a deleted one but a page."""
+    """One ledger record of this group; None for another's, an unknown one, a deleted one but a page or a standby."""
     if key is None:
         return None
     try:
@@ -266,6 +302,8 @@ def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> Ledge
             return None
         if kind == "runs":
             return _parse_page(rest, value)
+        if kind == "standby" and value is None:
+            return StandbyRecord(owner=str(rest[0]), time_ms=0)
         if value is None:
             return None
         fields = json.loads(value)
@@ -316,6 +354,10 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
         return SeenGroup.parse(str(rest[0]), fields)
     if kind == "order":
         return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
+    if kind == "lease":
+        return _parse_lease(fields)
+    if kind == "standby":
+        return StandbyRecord(owner=str(rest[0]), time_ms=int(fields["ms"]), host=str(fields["host"]))
     if kind == "trouble":
         return Trouble(
             topic=str(rest[0]),
@@ -335,3 +377,21 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
             target_cluster_id=str(fields["target"]),
         )
     return None
+
+
+def _parse_lease(fields: dict[str, Any]) -> Lease:
+    return Lease(
+        holder=Process(
+            owner=str(fields["owner"]),
+            host=str(fields["host"]),
+            pid=int(fields["pid"]),
+            place=str(fields["place"]),
+            born=int(fields["born"]),
+        ),
+        term=int(fields["term"]),
+        tenancy=Tenancy(fields["is"]),
+        since_ms=int(fields["since"]),
+        time_ms=int(fields["ms"]),
+        lease_ms=int(fields["lease"]),
+        former=str(fields["former"]),
+    )

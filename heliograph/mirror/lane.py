@@ -30,6 +30,7 @@ from heliograph.errors import (
     NotAuthorized,
     PositionUnproven,
     RecordRefused,
+    SecondWriter,
     TargetTopicLost,
     TopicRecreated,
 )
@@ -42,6 +43,7 @@ from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.fetcher import Fetcher
+from heliograph.mirror.lease import LANE_SHARE, Lease, clock
 from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.runs import Page
 from heliograph.mirror.sender import Sender
@@ -61,6 +63,7 @@ FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, TopicRecreated)
 """What settling cannot mend: where to go on is a question of policy."""
 _OFFSET_OUT_OF_RANGE = 1
 _UNKNOWN_PRODUCER_ID = 59
+_OUT_OF_ORDER_SEQUENCE = 45
 COLLECT_EVERY = 8
 CORRUPT_TRIES = 3
 """A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""
@@ -122,6 +125,7 @@ class Lane:
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._assignments = assignments
+        self._flows: list[FlowLane] = []
 
     async def run(self) -> list[LedgerRow]:
         flows = [
@@ -129,6 +133,7 @@ class Lane:
             for flow in self.terms.flows
             if any(item.flow == flow.name for item in self._assignments)
         ]
+        self._flows = flows
         for flow in flows:
             flow.start()
         try:
@@ -162,10 +167,10 @@ class Lane:
             self.end()
 
     async def _until_over(self) -> None:
-        """Wait for the deadline, the driver's word, or the end of the Spark worker around us."""
+        """Wait for the deadline, the driver's word or silence, or the end of the Spark worker around us."""
         while not self._over.is_set():
             left = self._deadline - time.monotonic()
-            if left <= 0 or os.getppid() != self._parent:
+            if left <= 0 or os.getppid() != self._parent or not all(flow.may_write() for flow in self._flows):
                 return
             try:
                 await asyncio.wait_for(self._over.wait(), min(left, PARENT_CHECK_S))
@@ -216,7 +221,11 @@ class FlowLane:
             on_doubt=self._on_doubt,
             spawn=lane.spawn,
             copies=len(self._copies),
+            may_send=lambda: lane.time_left_ms() > 0 and self.may_write(),
         )
+        self._heard_at = clock()
+        """When we last heard that our leader leads."""
+        self._is_deposed = False
         self._unsettled = asyncio.Event()
         self._unsettled.set()
         self._reading: set[PartitionCopy] = set()
@@ -236,6 +245,17 @@ class FlowLane:
         self._lane.spawn(self._settle_loop())
         self._lane.spawn(self._flush_loop())
         self._lane.spawn(self._listen())
+
+    def may_write(self) -> bool:
+        """Whether our leader's lease holds, as far as we have heard; asked before anything is sent.
+
+        A process that was stopped for a while finds out here, before its timers run.
+        """
+        lease_s = self._terms.lease_ms / 1000
+        if not self._is_deposed and (not lease_s or clock() < self._heard_at + LANE_SHARE * lease_s):
+            return True
+        self._lane.end()
+        return False
 
     def stop(self) -> None:
         """Fetch and send nothing more."""
@@ -397,6 +417,8 @@ class FlowLane:
             copy.records += settled.found
             if settled.foreign:
                 self._tell_foreign(copy, settled.foreign)
+            if settled.found and _was_forestalled(copy):
+                self._tell_second(copy, settled.found)
             self._go(copy, settled)
         finally:
             self._reading.discard(copy)
@@ -406,6 +428,14 @@ class FlowLane:
             f'{records} records of other producers stand in "{copy.assignment.target_topic}"',
             where=copy.assignment.name,
             why="copying goes on behind them",
+        )
+        self._tell(copy, error.code, str(error), final=False)
+
+    def _tell_second(self, copy: PartitionCopy, records: int) -> None:
+        error = SecondWriter(
+            f'{records} records of this flow stand in "{copy.assignment.target_topic}" that this lane did not send',
+            where=copy.assignment.name,
+            why="another process copies the same partition; copying goes on behind them, nothing repeats",
         )
         self._tell(copy, error.code, str(error), final=False)
 
@@ -449,6 +479,8 @@ class FlowLane:
 
     async def _flush(self) -> None:
         async with self._flushing:
+            if not self.may_write():
+                return  # a later leader's entries must not be overwritten by ours
             dirty = [copy for copy in self._copies if copy.dirty]
             self._note_troubles()
             troubles, self._troubles = self._troubles, []
@@ -518,13 +550,28 @@ class FlowLane:
                 continue
             for key, value, following in formats.iter_ledger(answer.records, offset):
                 offset = following
-                record = formats.parse_ledger(self._terms.group_id, key, value) if formats.is_order(key) else None
-                if (
-                    isinstance(record, formats.Order)
-                    and record.owner == self._lane.terms.owner
-                    and record.end_epoch >= self._lane.terms.epoch_id
-                ):
-                    self._lane.end()
+                if formats.is_word(key):
+                    self._hear(formats.parse_ledger(self._terms.group_id, key, value))
+
+    def _hear(self, word: formats.LedgerRecord | None) -> None:
+        """An order of our driver's, or a sign that he leads, or that another does."""
+        terms = self._lane.terms
+        match word:
+            case formats.Order() if word.owner == terms.owner and word.end_epoch >= terms.epoch_id:
+                self._lane.end()
+            case Lease() if word.term > self._terms.term > 0:
+                self._is_deposed = True
+                self._lane.end()
+            case Lease() if word.term == self._terms.term and word.holder.owner == terms.owner:
+                self._heard_at = clock()
+
+
+def _was_forestalled(copy: PartitionCopy) -> bool:
+    """The first answer that was not as expected says that another wrote before us; nothing of ours was lost."""
+    error = copy.error
+    return isinstance(error, SecondWriter) or (
+        error is not None and error.details.get("error_code") == _OUT_OF_ORDER_SEQUENCE
+    )
 
 
 def _not_flushed(behind: Sequence[PartitionCopy], terms: FlowTerms, error: HeliographError) -> str:

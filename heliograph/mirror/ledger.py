@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.mirror import formats
+from heliograph.mirror.lease import Clock, Leadership, Lease, clock
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
@@ -58,6 +59,11 @@ class PartitionLedger:
         self.entry: Entry | None = None
         self._pages: dict[int, Page] = {}
         self._by_start: list[Page] | None = None
+
+    def take_entry(self, entry: Entry) -> None:
+        """An older one, of a lane that outlived its time, changes nothing."""
+        if self.entry is None or _age(entry) >= _age(self.entry):
+            self.entry = entry
 
     def take_page(self, start: int, page: Page | None) -> None:
         """None: it was deleted."""
@@ -149,6 +155,11 @@ class PartitionLedger:
         return self._by_start
 
 
+def _age(entry: Entry) -> tuple[int, int, int]:
+    """Counts follow each other, and in a count nothing goes back."""
+    return entry.count, entry.n, entry.source_offset
+
+
 def _start_of(page: Page) -> int:
     return page.start
 
@@ -194,8 +205,12 @@ class Ledger:
     """When the source last answered; 0 if it never did."""
     log_ends: dict[PartitionName, LogEnd] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)
+    leadership: Leadership = field(default_factory=Leadership)
+    standbys: dict[str, formats.StandbyRecord] = field(default_factory=dict)
+    """By owner; who waited when that was written."""
     end: int = 0
     unreadable: int = 0
+    clock: Clock = clock
 
     @property
     def entries(self) -> dict[PartitionName, Entry]:
@@ -212,13 +227,19 @@ class Ledger:
         record = formats.parse_ledger(self.group_id, key, value)
         match record:
             case formats.EntryRecord():
-                self.partition((record.topic, record.partition)).entry = record.entry
+                self.partition((record.topic, record.partition)).take_entry(record.entry)
             case formats.PageRecord():
                 self.partition((record.topic, record.partition)).take_page(record.start, record.page)
             case formats.Claim():
                 self.claim = self.claim or record
             case formats.Condition():
                 self.condition = record
+            case Lease():
+                self.leadership.take(record, self.clock())
+            case formats.StandbyRecord(time_ms=0):
+                self.standbys.pop(record.owner, None)
+            case formats.StandbyRecord():
+                self.standbys[record.owner] = record
             case Contact():
                 self.contact_ms = record.time_ms
             case LogEnds():

@@ -109,6 +109,10 @@ class FlowTerms:
     """Codec to write with; None keeps what the source has."""
     source_security: Security = PLAINTEXT
     target_security: Security = PLAINTEXT
+    term: int = 0
+    """Of the lease under which the epoch runs."""
+    lease_ms: int = 0
+    """How long the leader may be silent; 0: there is no lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,11 +101,13 @@ class Sender:
         on_doubt: Callable[[PartitionCopy], None],
         spawn: Spawn,
         copies: int,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._cluster = cluster
         self._terms = terms
         self._on_progress = on_progress
         self._on_doubt = on_doubt
+        self._may_send = may_send
         self._spawn = spawn
         self._width = min(1 + copies // CHANNEL_COPIES, MAX_CHANNELS)
         self._channels: dict[tuple[int, int], _Channel] = {}
@@ -162,7 +164,7 @@ class Sender:
                 channel.connecting = True
                 self._spawn(self._connect(channel))
             return
-        while self._open and channel.ready and channel.in_flight < MAX_REQUESTS:
+        while self._open and channel.ready and channel.in_flight < MAX_REQUESTS and self._may_send():
             pieces = self._collect(channel)
             if not pieces:
                 return

@@ -16,6 +16,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import KeyValue, append, append_all, read_records, read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
+from heliograph.mirror.lease import Lease
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import Entry, FlowTerms
 from heliograph.mirror.runs import Page
@@ -70,11 +71,22 @@ async def wait_for_topics(cluster: Cluster, names: Sequence[str]) -> None:
 async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
     """The whole ledger of one group; of several claims the first one counts."""
     where = TopicPartition(topic, 0)
-    ledger = Ledger(group_id=group_id, end=(await end_offsets(cluster, [where]))[where])
-    start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
-    async for record in read_records(cluster, topic, 0, start, ledger.end):
-        ledger.take(record.key, record.value)
+    ledger = Ledger(group_id=group_id, end=(await end_offsets(cluster, [where], timestamp=EARLIEST))[where])
+    await read_on(cluster, topic, ledger)
     return ledger
+
+
+async def read_on(cluster: Cluster, topic: str, ledger: Ledger) -> None:
+    """Read to the end what came since; another that follows the same ledger meanwhile does no harm."""
+    where = TopicPartition(topic, 0)
+    end = (await end_offsets(cluster, [where]))[where]
+    if ledger.end >= end:
+        return
+    async for record in read_records(cluster, topic, 0, ledger.end, end):
+        if record.offset >= ledger.end:
+            ledger.end = record.offset + 1
+            ledger.take(record.key, record.value)
+    ledger.end = max(ledger.end, end)
 
 
 async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
@@ -93,25 +105,25 @@ async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
 
 
 async def claim_producer_id(
-    cluster: Cluster, topic: str, group_id: str, *, source_cluster_id: str, target_cluster_id: str
-) -> Ledger:
-    """Read the ledger; if nobody has claimed the flow yet, bid for it. The first claim wins, ours or not."""
-    ledger = await read_ledger(cluster, topic, group_id)
-    if ledger.claim is None:
+    cluster: Cluster, topic: str, ledger: Ledger, *, source_cluster_id: str, target_cluster_id: str
+) -> formats.Claim:
+    """If nobody has claimed the flow yet, bid for it. The first claim wins, ours or not."""
+    found = ledger.claim
+    if found is None:
         claim = formats.Claim(
             token=uuid4().hex,
             producer_id=await new_producer_id(cluster),
             source_cluster_id=source_cluster_id,
             target_cluster_id=target_cluster_id,
         )
-        bid = formats.encode_claim(group_id, claim)
+        bid = formats.encode_claim(ledger.group_id, claim)
         await append(cluster, topic, 0, [bid], now_ms=int(time.time() * 1000))
-        ledger = await read_ledger(cluster, topic, group_id)
-        assert ledger.claim is not None
-        if ledger.claim.token != claim.token:
+        await read_on(cluster, topic, ledger)
+        found = ledger.claim or claim
+        if found.token != claim.token:
             await append(cluster, topic, 0, [(bid[0], None)], now_ms=int(time.time() * 1000))
-    _check_clusters(ledger.claim, source_cluster_id, target_cluster_id, where=f'"{cluster.alias}" {topic}')
-    return ledger
+    _check_clusters(found, source_cluster_id, target_cluster_id, where=f'"{cluster.alias}" {topic}')
+    return found
 
 
 def tell_unread(flow: str, topic: str, number: int) -> None:
@@ -228,6 +240,19 @@ async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[P
 
 async def write_condition(cluster: Cluster, topic: str, group_id: str, condition: formats.Condition) -> None:
     await append(cluster, topic, 0, [formats.encode_condition(group_id, condition)], now_ms=condition.time_ms)
+
+
+async def write_lease(cluster: Cluster, topic: str, group_id: str, lease: Lease) -> int:
+    """The record's offset."""
+    return await append(cluster, topic, 0, [formats.encode_lease(group_id, lease)], now_ms=lease.time_ms)
+
+
+async def write_standbys(
+    cluster: Cluster, topic: str, group_id: str, standbys: Sequence[formats.StandbyRecord]
+) -> None:
+    records = [formats.encode_standby(group_id, standby) for standby in standbys]
+    if records:
+        await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
 
 
 async def write_order(cluster: Cluster, topic: str, group_id: str, order: formats.Order) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
@@ -12,11 +13,55 @@ from heliograph.kafka.admin import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import read_tail
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
+from heliograph.mirror import store, tenure
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.exposure import Exposure, exposure_of
+from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
+
+STANDBY_S = 3 * tenure.STANDBY_S
+"""One who has not said for so long that he waits does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads a flow, or led it last, by his own clock."""
+
+    host: str
+    pid: int
+    since_ms: int
+    until_ms: int
+    """When the lease runs out if it is not renewed, or when it ran out or was given back."""
+    now_ms: int
+
+    @classmethod
+    def of(cls, lease: Lease, *, now_ms: int) -> Leader:
+        is_over = lease.tenancy is Tenancy.RELEASED
+        return cls(
+            host=lease.holder.host,
+            pid=lease.holder.pid,
+            since_ms=lease.since_ms,
+            until_ms=lease.time_ms if is_over else lease.time_ms + lease.lease_ms,
+            now_ms=now_ms,
+        )
+
+    @property
+    def since(self) -> str:
+        return _at(self.since_ms)
+
+    @property
+    def until(self) -> str:
+        return _at(self.until_ms)
+
+    def __str__(self) -> str:
+        if self.until_ms > self.now_ms:
+            return f"{self.host} (pid {self.pid})"
+        return f"nobody ({self.host} until {(self.now_ms - self.until_ms) / 1000:.0f} s ago)"
+
+
+def _at(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +79,9 @@ class FlowStatus:
     """Age of the newest heartbeat that came over from the source."""
     checkpoint_s: float | None = None
     exposure: Exposure | None = None
+    leader: Leader | None = None
+    standbys: int = 0
+    """Processes that wait for the leader's end, as far as they said so of late."""
     lacks: tuple[str, ...] = ()
     is_ready: bool = False
     problem: str = ""
@@ -49,6 +97,10 @@ class FlowStatus:
             "exposed records": exposure.records if exposure else None,
             "exposed bytes": exposure.bytes if exposure else None,
             "exposed seconds": round(exposure.seconds, 1) if exposure else None,
+            "leader": str(self.leader) if self.leader else None,
+            "leads since": self.leader.since if self.leader else None,
+            "leads until": self.leader.until if self.leader else None,
+            "standbys": self.standbys,
             "last written": _ago(self.last_written_s),
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
@@ -84,6 +136,7 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
     names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in entries}
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
+    now_ms, lease = int(time.time() * 1000), ledger.leadership.lease
     written = max([entry.time_ms for entry in entries.values()], default=0)
     return FlowStatus(
         flow=flow.name,
@@ -95,6 +148,8 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         heartbeat_s=await _heartbeat_age(flow, target),
         checkpoint_s=await _checkpoint_age(flow, target),
         exposure=exposure_of(ledger, ends),
+        leader=Leader.of(lease, now_ms=now_ms) if lease is not None else None,
+        standbys=sum(now_ms - standby.time_ms < STANDBY_S * 1000 for standby in ledger.standbys.values()),
         lacks=condition.lacks if condition else (),
         is_ready=ledger.claim is not None and not (condition is not None and condition.is_blocked),
     )

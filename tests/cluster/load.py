@@ -48,6 +48,10 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Write no more; what was written is acknowledged then."""
         self._stop.set()
         self._thread.join(60)
         assert self._producer.flush(60) == 0

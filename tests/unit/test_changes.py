@@ -118,3 +118,9 @@ def test_many_pairs_with_other_heartbeats_are_one_line() -> None:
     base = "clusters=A,B,C\n" + "".join(f"{alias}.bootstrap.servers={alias}:1\n" for alias in "ABC")
     changes = compare(parse_settings(base), parse_settings(f"{base}emit.heartbeats.interval.seconds=9"))
     assert changes.applied == ("heartbeats of A->B, A->C, B->A, B->C, C->A, 1 more",)
+
+
+def test_another_lease_needs_a_restart() -> None:
+    changes = compare(load(), load("lease.ms = 5000\n"))
+    assert changes.need_restart == ("lease.ms",)
+    assert changes.settings.lease_ms == 6000

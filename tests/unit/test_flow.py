@@ -10,7 +10,9 @@ from heliograph.config import parse_settings
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.formats import Trouble
+from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.outcomes import Outcome
+from heliograph.mirror.tenure import Tenure
 from tests.unit.logs import ENTRY
 
 LOST = {"position": 0, "log_start": 6, "log_end": 10}
@@ -85,3 +87,25 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
     assert caplog.records[-1].getMessage() == "a->b: over: no connection"
     tell(1, "no connection")
     assert len(caplog.records) == 3
+
+
+def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) -> None:
+    flow = driver()
+    me, other = (Process(owner=name, host=f"host-{name}", pid=7) for name in ("me", "other"))
+    flow.tenure = Tenure(flow, me, lease_ms=lambda: 6000)
+    lease = Lease(holder=other, term=1, tenancy=Tenancy.HELD, since_ms=0, time_ms=0, lease_ms=6000)
+    flow.ledger.leadership.take(lease, 0.0)
+    flow.note_trouble(Trouble(topic="t", partition=0, code="SECOND_WRITER", text="SECOND_WRITER: x", final=False))
+    flow._answer(("t", 1), Outcome("SECOND_WRITER", "another count", ENTRY), {})
+    assert [record.getMessage() for record in caplog.records] == [
+        "SECOND_WRITER: x; the flow's other leader is host host-other (pid 7)",
+        "SECOND_WRITER: a->b t-1: another count; the flow's other leader is host host-other (pid 7)",
+    ]
+    assert flow.outcomes == {"SECOND_WRITER": 2}
+
+
+def test_a_flow_that_another_leads_gives_nothing_out() -> None:
+    flow = driver()
+    assert given_out(flow) == [0, 1]
+    flow.tenure = Tenure(flow, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
+    assert given_out(flow) == []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
+from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Page, Run
 from heliograph.mirror.seen import Contact, GroupCommit, GroupMember, LogEnd, LogEnds, SeenGroup
@@ -23,6 +24,15 @@ GROUP = SeenGroup(
     time_ms=1_700_000_000_000,
     members=(GroupMember("app", "/10.0.0.7", 1),),
     commits={TopicPartition("foo", 7): GroupCommit(42, "m")},
+)
+LEASE = Lease(
+    holder=Process(owner="me", host="h1", pid=77, place="boot/1", born=9),
+    term=4,
+    tenancy=Tenancy.HELD,
+    since_ms=1_700_000_000_000,
+    time_ms=1_700_000_002_000,
+    lease_ms=6000,
+    former="host h0 (pid 5)",
 )
 PAGE = Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0)
 
@@ -112,6 +122,15 @@ def test_entry_bytes_do_not_change() -> None:
             formats.encode_order("g", formats.Order(owner="me", end_epoch=9)),
             formats.Order(owner="me", end_epoch=9),
         ),
+        (formats.encode_lease("g", LEASE), LEASE),
+        (
+            formats.encode_standby("g", formats.StandbyRecord(owner="us", time_ms=5, host="h2")),
+            formats.StandbyRecord(owner="us", time_ms=5, host="h2"),
+        ),
+        (
+            formats.encode_standby("g", formats.StandbyRecord(owner="us", time_ms=0)),
+            formats.StandbyRecord(owner="us", time_ms=0),
+        ),
         (
             formats.encode_trouble(
                 "g", formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x", final=True)
@@ -176,3 +195,25 @@ def test_unexpected_json_in_the_ledger_is_passed_over(value: object) -> None:
 def test_a_newer_ledger_version_is_passed_over() -> None:
     key, value = formats.encode_order("g", formats.Order(owner="me", end_epoch=9))
     assert formats.parse_ledger("g", key, value.replace(b'"v":1', b'"v":2')) is None
+
+
+def test_lease_vector() -> None:
+    key, value = formats.encode_lease("A-mm2", LEASE)
+    assert key == b'["lease","A-mm2"]'
+    assert value == (
+        b'{"v":1,"term":4,"is":"held","owner":"me","host":"h1","pid":77,"place":"boot/1","born":9,'
+        b'"since":1700000000000,"ms":1700000002000,"lease":6000,"former":"host h0 (pid 5)"}'
+    )
+
+
+def test_standby_vector() -> None:
+    waits = formats.StandbyRecord(owner="us", time_ms=1_700_000_000_000, host="h2")
+    assert formats.encode_standby("A-mm2", waits) == (
+        b'["standby","A-mm2","us"]',
+        b'{"v":1,"host":"h2","ms":1700000000000}',
+    )
+
+
+def test_a_lease_of_an_unknown_kind_is_passed_over() -> None:
+    key, value = formats.encode_lease("g", LEASE)
+    assert formats.parse_ledger("g", key, value.replace(b'"held"', b'"sold"')) is None

@@ -207,3 +207,19 @@ def test_fault_of_our_own_surfaces(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(test())
+
+
+def test_a_standby_writes_no_heartbeats_and_the_first_one_as_soon_as_it_leads() -> None:
+    stands_by = True
+
+    async def test() -> None:
+        nonlocal stands_by
+        async with FakeCluster("B", topics={"heartbeats": 1}) as cluster:
+            settings = settings_for(cluster, "emit.heartbeats.interval.seconds=600\n")
+            async with beating(Heartbeats(settings, stands_by=lambda source, target: stands_by)):
+                await asyncio.sleep(0.5)
+                assert written(cluster) == []
+                stands_by = False
+                await cluster.wait_until(lambda: len(written(cluster)) == 2, 5)
+
+    asyncio.run(test())

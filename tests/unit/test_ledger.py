@@ -278,3 +278,13 @@ def test_a_translation_stays_within_the_targets_log() -> None:
     assert Translation(4).within(10, 20).offset == 10
     assert Translation(40).within(10, 20).offset == 20
     assert Translation(14).within(10, 20).offset == 14
+
+
+def test_an_older_entry_of_a_late_lane_changes_nothing_and_a_new_count_does() -> None:
+    known = ledger_of(ENTRY)
+    known.take_entry(ENTRY.moved(n=6, source_offset=6))
+    assert known.entry == ENTRY
+    known.take_entry(ENTRY.moved(source_offset=9))
+    assert known.entry == ENTRY.moved(source_offset=9)
+    known.take_entry(ENTRY.moved(count=1, n=0, source_offset=3))
+    assert known.entry == ENTRY.moved(count=1, n=0, source_offset=3)

@@ -1,0 +1,142 @@
+"""The lease of a flow: which process leads it. Pure, but for the clock that callers may bring.
+
+Lease records stand in the flow's ledger under one key, and their order there is the same for all.
+
+A  Of the records of one term the first names its owner; later ones of that term count only if they are its own.
+   (A `held` record beats a `bid` of its term: only a winner writes it, and compaction may have taken his bid.)
+B  A higher term ends all lower ones at once.
+C  An observer believes in a lease until `lease_ms` after he last SAW it move, by his own clock: clocks of two hosts
+   are never compared. A leader counts from before he sent the record, so his time is up before anyone else's is.
+D  Who bids has read the ledger to its end before, and acts only when he has read his own bid there, first of its term,
+   and before its time was up. Between his look and his bid another may bid: the first one wins. Or the leader may
+   renew: then the bid ends his term, and who won it still waits for what he believes in (`former_free_at`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+LANE_SHARE = 0.8
+"""Of a lease: a lane that has not heard of its leader for so long ends, before a standby may take over."""
+RENEWALS = 3
+"""A lease is renewed so often while it lasts."""
+
+Clock = Callable[[], float]
+
+
+def clock() -> float:
+    """Seconds that go on while a process or, where the system can tell, the whole host is stopped."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class Tenancy(StrEnum):
+    BID = "bid"
+    HELD = "held"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """Who somebody is, also for those who want to know whether he still lives."""
+
+    owner: str
+    """Random: no two are the same."""
+    host: str
+    pid: int
+    place: str = ""
+    """Where the process id counts: this boot of this host, this container; empty if that is not known."""
+    born: int = 0
+    """When the process began, in the system's own count: process ids are used again."""
+
+    @property
+    def name(self) -> str:
+        return f"host {self.host} (pid {self.pid})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One record: a bid, a renewal, or the word that nobody leads now."""
+
+    holder: Process
+    term: int
+    tenancy: Tenancy
+    since_ms: int
+    """When this term began, by the holder's clock; for people."""
+    time_ms: int
+    """When the record was written, by the holder's clock; for people."""
+    lease_ms: int
+    """How long the holder may be silent."""
+    former: str = ""
+    """Who led before."""
+
+    def moved(self, tenancy: Tenancy, time_ms: int) -> Lease:
+        return replace(self, tenancy=tenancy, time_ms=time_ms)
+
+
+@dataclass(slots=True)
+class Leadership:
+    """What one observer knows of a flow's lease."""
+
+    lease: Lease | None = None
+    former: Process | None = None
+    """Who led before the present holder, if that was seen."""
+    seen_at: float = float("-inf")
+    former_free_at: float = float("-inf")
+    """Until when the one before the present holder may believe that he leads."""
+
+    def take(self, record: Lease, now: float) -> bool:
+        """Take over the next record of the ledger; whether it counts (A, B)."""
+        known = self.lease
+        if known is not None and not _counts(record, known):
+            return False
+        if known is not None and known.holder.owner != record.holder.owner:
+            self.former = known.holder
+            self.former_free_at = float("-inf") if known.tenancy is Tenancy.RELEASED else self.free_at
+        self.lease = record
+        self.seen_at = now
+        return True
+
+    def is_free(self, now: float) -> bool:
+        """Whether one may bid (C)."""
+        lease = self.lease
+        return lease is None or lease.tenancy is Tenancy.RELEASED or self.free_at <= now
+
+    @property
+    def free_at(self) -> float:
+        return self.seen_at + (self.lease.lease_ms / 1000 if self.lease is not None else 0.0)
+
+    def is_led_by(self, owner: str, term: int) -> bool:
+        lease = self.lease
+        return lease is not None and (lease.holder.owner, lease.term) == (owner, term)
+
+    def next_bid(self, who: Process, *, lease_ms: int, now_ms: int) -> Lease:
+        known = self.lease
+        return Lease(
+            holder=who,
+            term=known.term + 1 if known is not None else 1,
+            tenancy=Tenancy.BID,
+            since_ms=now_ms,
+            time_ms=now_ms,
+            lease_ms=lease_ms,
+            former=known.holder.name if known is not None and known.holder.owner != who.owner else "",
+        )
+
+    def other_than(self, owner: str) -> str:
+        """Who else leads or led; empty if nobody is known."""
+        if self.lease is None:
+            return ""
+        if self.lease.holder.owner != owner:
+            return self.lease.holder.name
+        return self.former.name if self.former is not None else self.lease.former
+
+
+def _counts(record: Lease, known: Lease) -> bool:
+    if record.term != known.term:
+        return record.term > known.term
+    beats = known.tenancy is Tenancy.BID and record.tenancy is not Tenancy.BID
+    return record.holder.owner == known.holder.owner or beats

@@ -1,0 +1,130 @@
+"""Two processes of one configuration: one leads, the other takes over when it dies, stands still or stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.lab import Cluster
+from tests.cluster.load import Load
+from tests.cluster.mirror import (
+    HELIOGRAPH,
+    MirrorProcess,
+    View,
+    assert_numbered,
+    create_topic,
+    read_batches,
+    unique,
+    wait_until,
+)
+
+PARTITIONS = 2
+SLOW_START_S = 400.0
+TAKE_OVER_S = 30.0
+"""A third of it on a machine that has nothing else to do."""
+HOST = socket.gethostname()
+
+
+class Pair:
+    """Two mirrors of one topic, started at the same moment."""
+
+    def __init__(self, primary: Cluster, backup: Cluster, folder: Path) -> None:
+        self.topic = create_topic(primary, unique("standby"), PARTITIONS)
+        self.source, self.target = View(primary, self.topic), View(backup, f"primary.{self.topic}")
+        clusters = {"primary": primary, "backup": backup}
+        one = MirrorProcess(folder, clusters, {"primary->backup.topics": self.topic, "tasks.max": "2"})
+        self.mirrors = (one, MirrorProcess(folder, clusters, one.keys))
+
+    def sort(self) -> tuple[MirrorProcess, MirrorProcess]:
+        """(who leads, who stands by), when both know."""
+        one, other = self.mirrors
+        wait_until(lambda: one.output and other.output, SLOW_START_S)
+        wait_until(lambda: _leads(one) or _leads(other), SLOW_START_S, what="a leader")
+        leader, standby = (one, other) if _leads(one) else (other, one)
+        standby.wait_for(f"host {HOST} (pid {leader.process.pid}) leads; standing by", SLOW_START_S)
+        assert not _leads(standby)
+        return leader, standby
+
+    def total(self) -> int:
+        return sum(self.target.counts() or [])
+
+    def wait_progress(self, mirror: MirrorProcess, timeout_s: float) -> float:
+        """The seconds until something more is copied."""
+        before, began = self.total(), time.monotonic()
+        mirror.wait_until(lambda: self.total() > before, timeout_s, what="a copied record")
+        return time.monotonic() - began
+
+    def status(self) -> dict[str, Any]:
+        command = [HELIOGRAPH, "status", str(self.mirrors[0].config), "-o", "json"]
+        [row] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return dict(row)
+
+
+def _leads(mirror: MirrorProcess) -> bool:
+    return "primary->backup: leading" in mirror.output
+
+
+def _wait_for_spark(standby: MirrorProcess, starts: int) -> None:
+    text = "Spark is up and waits for a flow to copy"
+    standby.wait_until(lambda: standby.output.count(text) == starts, SLOW_START_S, what="the standby's Spark")
+
+
+@pytest.mark.timeout(900)
+def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+    pair = Pair(primary, backup, tmp_path)
+    one, other = pair.mirrors
+    took: dict[str, float] = {}
+    with one, other, Load(primary, [pair.topic], partitions=PARTITIONS, per_second=400) as load:
+        first, second = pair.sort()
+        pair.wait_progress(first, SLOW_START_S)
+        _wait_for_spark(second, 1)
+        status = pair.status()
+        assert status["leader"] == f"{HOST} (pid {first.process.pid})"
+        assert status["standbys"] == 1
+
+        with first.frozen():
+            took["stood still"] = pair.wait_progress(second, TAKE_OVER_S)
+            second.wait_for(f"taking over from host {HOST} (pid {first.process.pid}), silent for")
+            assert pair.status()["leader"] == f"{HOST} (pid {second.process.pid})"
+        first.wait_for(f"host {HOST} (pid {second.process.pid}) leads now; standing by")
+        pair.wait_progress(second, TAKE_OVER_S)
+
+        second.process.kill()  # the driver alone; what it leaves behind ends by itself
+        second.process.wait()
+        took["was killed"] = pair.wait_progress(first, TAKE_OVER_S)
+        first.wait_for(f"(pid {second.process.pid}), who led, is dead")
+        assert pair.status()["leader"] == f"{HOST} (pid {first.process.pid})"
+
+        second.kill()
+        second.start()
+        wait_until(lambda: second.output.count("standing by") == 2, SLOW_START_S, what="the standby's return")
+        _wait_for_spark(second, 2)
+        assert first.stop(signal.SIGTERM).code == 0
+        took["stopped"] = pair.wait_progress(second, TAKE_OVER_S)
+        second.wait_for(f"leading; host {HOST} (pid {first.process.pid}) gave it back")
+
+        second.kill()
+        dead = second.process.pid
+        leaderless = pair.status()["leader"]
+        second.start()
+        second.wait_for(f"leading; host {HOST} (pid {dead}), who led, is dead", SLOW_START_S)
+        assert second.output.count("standing by") == 2, "a restart after a crash does not wait"
+        took["was started again"] = pair.wait_progress(second, SLOW_START_S)
+        assert leaderless == f"{HOST} (pid {dead})" or leaderless.startswith(f"nobody ({HOST} until")
+        load.stop()
+        second.wait_mirrored(pair.source, pair.target, timeout_s=SLOW_START_S)
+    for what, seconds in took.items():
+        sys.stdout.write(f"copying goes on {seconds:.1f} s after the leader {what}\n")
+    for partition in range(PARTITIONS):
+        assert_numbered(read_batches(backup, pair.target.topic, partition))
+    for mirror in pair.mirrors:
+        assert "Traceback" not in mirror.output
+        assert "UNPROVEN" not in mirror.output

@@ -1,0 +1,102 @@
+"""A lane and the lease of its leader: it does not outlive it, and where two lanes write at once nothing repeats."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heliograph.kafka.batch import NewRecord
+from heliograph.mirror import formats
+from heliograph.mirror import lane as lane_module
+from heliograph.mirror.lane import Lane
+from heliograph.mirror.lease import Lease, Process, Tenancy
+from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
+
+TERM = 4
+
+
+def renew(world: World, owner: str = OWNER, term: int = TERM) -> None:
+    holder = Process(owner=owner, host="h", pid=1)
+    lease = Lease(holder=holder, term=term, tenancy=Tenancy.HELD, since_ms=0, time_ms=0, lease_ms=6000)
+    world.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))])
+
+
+def test_a_lane_ends_at_once_when_another_leads() -> None:
+    async def test() -> None:
+        async with World() as world, world.lane(term=TERM, lease_ms=60_000) as lane:
+            world.source.append("t", 0, recent(0, 2))
+            await lane.until_copied(2)
+            began = time.monotonic()
+            renew(world, "another", TERM + 1)
+            await lane.end()
+            assert time.monotonic() - began < 2.0
+
+    run(test())
+
+
+def test_a_lane_goes_on_while_it_hears_of_its_leader_and_ends_when_it_does_not() -> None:
+    async def test() -> None:
+        async with World() as world, world.lane(term=TERM, lease_ms=1500) as lane:
+            for _ in range(8):
+                await asyncio.sleep(0.25)
+                renew(world)
+                renew(world, "a loser", TERM)
+                renew(world, "a former one", TERM - 1)
+            assert not lane.task.done()
+            began = time.monotonic()
+            await lane.end()
+            assert 0.8 < time.monotonic() - began < 5
+
+    run(test())
+
+
+def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with World() as world, world.lane(term=TERM, lease_ms=60_000) as lane:
+            world.source.append("t", 0, recent(0, 2))
+            await lane.until_copied(2)
+            await lane.until_entry(2)
+            now = lane_module.clock()
+            monkeypatch.setattr(lane_module, "clock", lambda: now + 60)
+            world.source.append("t", 0, recent(2, 2))
+            end = world.target.partition(LEDGER, 0).end
+            await lane.end()
+            assert world.copied() == numbers(2)
+            assert world.target.partition(LEDGER, 0).end == end
+
+    run(test())
+
+
+def test_where_two_lanes_write_at_once_the_log_is_exact_and_the_second_writer_is_named() -> None:
+    async def test() -> None:
+        async with World() as world:
+            terms = world.terms(duration_ms=60_000)
+            other = Lane(1, world.assignments(), replace(terms, owner="another"))
+            task: asyncio.Task[Any] = asyncio.ensure_future(other.run())
+            try:
+                async with world.lane() as lane:
+                    for start in range(0, 400, 5):
+                        world.source.append("t", 0, recent(start, 5))
+                        await asyncio.sleep(0.005)
+                    await lane.until_copied(400)
+                    await lane.until(lambda: bool(told(world)))
+                    await lane.until_entry(400)
+                world.order(owner="another")
+                await asyncio.wait_for(task, 10)
+            finally:
+                task.cancel()
+            assert world.copied() == numbers(400)
+            assert "another process copies the same partition" in told(world)[0]
+
+    def told(world: World) -> list[str]:
+        return [
+            record.text
+            for record in world.ledger()
+            if isinstance(record, formats.Trouble) and record.code == "SECOND_WRITER" and not record.final
+        ]
+
+    run(test())
