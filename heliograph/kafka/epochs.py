@@ -26,6 +26,11 @@ class EpochAnswer(NamedTuple):
     end: EpochEnd
 
 
+def has_epochs(versions: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether a broker can be asked; Apache's from 2.4 on all can."""
+    return messages.OffsetForLeaderEpochRequest.API_KEY in versions
+
+
 async def epoch_ends(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, EpochQuestion]
 ) -> dict[TopicPartition, EpochAnswer]:

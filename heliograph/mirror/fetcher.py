@@ -16,7 +16,7 @@ from heliograph.errors import CorruptBatch, HeliographError, NotAuthorized, Topi
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
-from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends
+from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
 from heliograph.kafka.log import fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 from heliograph.mirror import losses
@@ -200,7 +200,7 @@ class Fetcher:
         with_id = all(copy.has_source_id for copy in wanted)
         version = fetch_version(connection, with_id=with_id)
         tells = k01_fetch.tells_divergence(version)
-        if not tells:
+        if not tells and has_epochs(connection.versions):
             wanted = await self._agreeing(wanted)
             if not wanted:
                 return 0
@@ -268,9 +268,9 @@ class Fetcher:
             topic, partition = copy.assignment.topic, copy.assignment.partition
             epoch = self._cluster.catalogue.leader_epoch_of(topic, partition)
             leader = self._cluster.catalogue.leader_of(topic, partition)
-            if leader is None or copy.checked_epoch == epoch:
-                agreeing.append(copy)
-            elif copy.fetch_epoch == UNKNOWN:
+            if leader is None:
+                self._home(copy, self._cluster.no_leader(topic, partition, "Fetch", where=copy.assignment.name))
+            elif copy.checked_epoch == epoch or copy.fetch_epoch == UNKNOWN:
                 copy.checked_epoch = epoch
                 agreeing.append(copy)
             else:

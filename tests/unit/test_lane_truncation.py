@@ -230,3 +230,18 @@ def test_a_leader_that_learns_of_the_epoch_goes_on(fetch_version: int) -> None:
 
 def told(world: World) -> list[str]:
     return [record.text for record in world.ledger() if hasattr(record, "text")]
+
+
+def test_a_broker_that_knows_no_leader_epochs_is_copied_from() -> None:
+    async def test() -> None:
+        async with world_of(11) as world:
+            del world.source.versions[OFFSET_FOR_LEADER_EPOCH]
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(3)
+            async with world.lane(world.assignments(lane.rows[0].entry)) as lane:
+                world.source.append("t", 0, recent(3, 3))
+                await lane.until_copied(6)
+            assert world.copied() == numbers(6)
+
+    run(test())
