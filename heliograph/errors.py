@@ -131,7 +131,7 @@ class TopicRecreated(DataError):
 
 
 class LogTruncated(DataError):
-    """The source's log ends before the position."""
+    """The source's log lost records that were copied; it may have grown past the position again."""
 
     code = "LOG_TRUNCATED"
 

@@ -159,6 +159,11 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
         raise CorruptBatch(f"a batch header needs {HEADER_SIZE} bytes, {max(len(buf) - pos, 0)} are there") from error
 
 
+def leader_epoch_of(buf: Buffer) -> int:
+    """Of the first batch; -1 if there is none."""
+    return int(_I32.unpack_from(buf, _LEADER_EPOCH_AT)[0]) if len(buf) >= HEADER_SIZE else -1
+
+
 def iter_batches(view: memoryview, *, where: str = "") -> Iterator[tuple[BatchHeader, memoryview]]:
     """Walk the batches of a fetch answer.
 

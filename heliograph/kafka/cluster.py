@@ -71,6 +71,11 @@ class Catalogue:
         leader = meta.partitions[partition].leader
         return leader if leader in self.brokers else None
 
+    def leader_epoch_of(self, topic: str, partition: int) -> int:
+        """-1 if it is not known."""
+        meta = self.topics.get(topic)
+        return -1 if meta is None or partition >= len(meta.partitions) else meta.partitions[partition].leader_epoch
+
 
 _NOTHING = Catalogue(cluster_id="", brokers={})
 
@@ -371,6 +376,7 @@ _RIGHTS = {
     "Fetch": "Read",
     "Produce": "Write",
     "ListOffsets": "Describe",
+    "OffsetForLeaderEpoch": "Describe",
     "CreateTopics": "Create",
     "CreatePartitions": "Alter",
     "FindCoordinator": "Describe",

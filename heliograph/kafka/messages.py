@@ -26,7 +26,13 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import FetchRequest, HeartbeatRequest, ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    HeartbeatRequest,
+    ListOffsetsRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -55,6 +61,7 @@ __all__ = [
     "ListOffsetsRequest",
     "MetadataRequest",
     "OffsetFetchRequest",
+    "OffsetForLeaderEpochRequest",
     "ProduceRequest",
     "SaslAuthenticateRequest",
     "SaslHandshakeRequest",
@@ -87,6 +94,7 @@ _NEWEST: dict[int, int] = {
     CreatePartitionsRequest.API_KEY: 3,
     HeartbeatRequest.API_KEY: 4,
     IncrementalAlterConfigsRequest.API_KEY: 1,
+    OffsetForLeaderEpochRequest.API_KEY: 4,
     DescribeClusterRequest.API_KEY: 0,
     SaslHandshakeRequest.API_KEY: 1,
     SaslAuthenticateRequest.API_KEY: 2,

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from heliograph.errors import HeliographError
-from heliograph.kafka.batch import BatchHeader, rewrite_header
+from heliograph.kafka.batch import BatchHeader, iter_batches, leader_epoch_of, rewrite_header
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
+from heliograph.mirror.lineage import UNKNOWN, Lineage, Stretch
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk
 from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
@@ -94,6 +95,12 @@ class PartitionCopy:
         """What keeps it from being copied now; gone with the next good fetch."""
         self.told = ""
         self.fetch_offset = self.entry.source_offset
+        self.fetch_epoch = UNKNOWN
+        """The leader epoch of the last batch before `fetch_offset`."""
+        self.checked_epoch = UNKNOWN
+        """The leader epoch under which the source's log is known to hold what was copied, where that must be asked."""
+        self.strange = 0
+        """How often in a row an offset was refused that the source has."""
         self.fetch_node: int | None = None
         self.target_node: int | None = None
         self.in_flight: deque[Piece] = deque()
@@ -132,9 +139,11 @@ class PartitionCopy:
             self.dirty = True
         for run in closed:
             self.page.close(run)
-        self.entry = entry
         self._drop_queue()
         self.fetch_offset = entry.source_offset
+        lineage = Lineage.parse(entry.lineage).until(entry.source_offset)
+        self.fetch_epoch = lineage.before(entry.source_offset)
+        self.entry = entry.moved(lineage=lineage.pack())
         self._next_n, self._next_target = entry.n, entry.target_offset
         self.enter(State.COPYING)
 
@@ -187,6 +196,8 @@ class PartitionCopy:
             else:
                 self._pass_over(header.next_offset)
         if header is not None:
+            if header.leader_epoch != self.fetch_epoch:
+                self._follow_epochs(answer)
             self.fetch_offset = header.next_offset
         if count:
             self.wanted_bytes = min(max(LEAST_FETCH_BYTES, size // count * BATCHES_PER_FETCH), MOST_FETCH_BYTES)
@@ -206,8 +217,25 @@ class PartitionCopy:
             return 0, 0
         self._parts.extend(chunks)
         self.queued_bytes += sum(len(chunk.data) for chunk in chunks)
+        epoch = leader_epoch_of(answer.records)
+        if epoch != self.fetch_epoch:
+            self._grow([Stretch(epoch, self.fetch_offset)])
         self.fetch_offset = chunks[-1].source_end
         return size, sum(chunk.record_count for chunk in chunks)
+
+    def _follow_epochs(self, answer: FetchedPartition) -> None:
+        """Another leader wrote the last of these batches: which one is the first of its epoch?"""
+        batches = []
+        end = self.fetch_offset
+        for header, _ in iter_batches(answer.records, where=self.assignment.name):
+            if header.next_offset > end:
+                batches.append(Stretch(header.leader_epoch, end))
+                end = header.next_offset
+        self._grow(batches)
+
+    def _grow(self, batches: Sequence[Stretch]) -> None:
+        self.entry = self.entry.moved(lineage=Lineage.parse(self.entry.lineage).grown(batches).pack())
+        self.fetch_epoch = batches[-1].epoch
 
     def _pass_over(self, next_offset: int) -> None:
         """Source offsets up to `next_offset` hold nothing to copy."""
@@ -247,6 +275,11 @@ class PartitionCopy:
     @property
     def has_work(self) -> bool:
         return bool(self._queue or self._parts)
+
+    @property
+    def is_idle(self) -> bool:
+        """All that was fetched stands on the target."""
+        return not self.in_flight and not self.has_work
 
     def next_piece(self, *, now_ms: int, small_bytes: int) -> Piece | None:
         """The next batch to send, or None if there is none or the pipeline is full."""

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from heliograph.mirror.model import Entry
+from heliograph.mirror.lineage import Lineage
+from heliograph.mirror.model import Entry, PackedLineage
 from heliograph.mirror.runs import OpenPage, Page, Run
 
 
@@ -28,6 +29,13 @@ class Start(NamedTuple):
 
     offset: int
     past: Past
+
+
+def lineage_at_opening(past: Past, offset: int, known: Entry | None) -> PackedLineage:
+    """What is known of the source's log before the offset where a new count begins."""
+    if past is not Past.OURS or known is None or offset > known.source_offset:
+        return ""
+    return Lineage.parse(known.lineage).until(offset).pack()
 
 
 def pages_at_opening(

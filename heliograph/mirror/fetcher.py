@@ -12,20 +12,16 @@ import random
 from collections.abc import Callable
 from uuid import UUID
 
-from heliograph.errors import (
-    CorruptBatch,
-    DataLost,
-    HeliographError,
-    LogTruncated,
-    NotAuthorized,
-    TopicRecreated,
-)
+from heliograph.errors import CorruptBatch, HeliographError, NotAuthorized, TopicRecreated
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
+from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
 from heliograph.kafka.log import fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
+from heliograph.mirror import losses
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
+from heliograph.mirror.lineage import UNKNOWN, Lineage
 from heliograph.mirror.model import FlowTerms
 
 MEMORY_BYTES = 48 * 1024 * 1024
@@ -47,6 +43,9 @@ _TOPIC_AUTHORIZATION_FAILED = 29
 _UNKNOWN_TOPIC_ID = 100
 _INCONSISTENT_TOPIC_ID = 103
 _LEADER_ERRORS = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, _UNKNOWN_TOPIC_ID, _INCONSISTENT_TOPIC_ID})
+STRANGE_TRIES = 10
+"""A leader that does not know the epoch of what was copied is asked so many times, over some 13 s: it may be deposed
+and not know it."""
 _MIN_PAUSE_S = 0.05
 _MAX_PAUSE_S = 2.0
 
@@ -200,6 +199,11 @@ class Fetcher:
         connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
         with_id = all(copy.has_source_id for copy in wanted)
         version = fetch_version(connection, with_id=with_id)
+        tells = k01_fetch.tells_divergence(version)
+        if not tells and has_epochs(connection.versions):
+            wanted = await self._agreeing(wanted)
+            if not wanted:
+                return 0
         by_id = k01_fetch.uses_topic_ids(version)
         topics: dict[str | UUID, list[k01_fetch.FetchPartition]] = {}
         by_key: dict[tuple[str | UUID, int], tuple[PartitionCopy, int]] = {}
@@ -208,7 +212,15 @@ class Fetcher:
             assignment = copy.assignment
             key: str | UUID = copy.source_id if by_id else assignment.topic
             limit = min(copy.wanted_bytes, self._terms.partition_bytes)
-            topics.setdefault(key, []).append(k01_fetch.FetchPartition(assignment.partition, copy.fetch_offset, limit))
+            topics.setdefault(key, []).append(
+                k01_fetch.FetchPartition(
+                    assignment.partition,
+                    copy.fetch_offset,
+                    limit,
+                    leader_epoch=UNKNOWN if tells else copy.checked_epoch,
+                    last_fetched_epoch=copy.fetch_epoch,
+                )
+            )
             by_key[key, assignment.partition] = copy, copy.fetch_offset
         correlation_id = connection.next_correlation_id()
         wait_ms = max(0, min(BLOCKED_WAIT_MS if blocked else self._terms.fetch_max_wait_ms, self._time_left_ms()))
@@ -244,13 +256,69 @@ class Fetcher:
                     self._take(asked, answer)
         return body.nbytes
 
+    async def _agreeing(self, wanted: list[PartitionCopy]) -> list[PartitionCopy]:
+        """Those whose leader's log holds what was copied; a broker before 3.1 does not look by itself.
+
+        Asked once for every leader epoch. The fetches that follow name that epoch, and a leader of
+        another one refuses them; and a leader's log loses nothing while its epoch lasts.
+        """
+        unchecked: dict[int, dict[TopicPartition, PartitionCopy]] = {}
+        agreeing = []
+        for copy in wanted:
+            topic, partition = copy.assignment.topic, copy.assignment.partition
+            epoch = self._cluster.catalogue.leader_epoch_of(topic, partition)
+            leader = self._cluster.catalogue.leader_of(topic, partition)
+            if leader is None:
+                self._home(copy, self._cluster.no_leader(topic, partition, "Fetch", where=copy.assignment.name))
+            elif copy.checked_epoch == epoch or copy.fetch_epoch == UNKNOWN:
+                copy.checked_epoch = epoch
+                agreeing.append(copy)
+            else:
+                unchecked.setdefault(leader, {})[TopicPartition(topic, partition)] = copy
+        for leader, copies in unchecked.items():
+            questions = {
+                where: EpochQuestion(self._cluster.catalogue.leader_epoch_of(*where), copy.fetch_epoch)
+                for where, copy in copies.items()
+            }
+            asked = {where: copy.fetch_offset for where, copy in copies.items()}
+            for where, answer in (await epoch_ends(self._cluster, leader, questions)).items():
+                copy = copies[where]
+                if copy.fetch_offset != asked[where] or copy.state is not State.COPYING:
+                    continue  # it was settled meanwhile: the next round asks again
+                if self._agrees(copy, answer):
+                    copy.checked_epoch = questions[where].leader_epoch
+                    agreeing.append(copy)
+        return [copy for copy in agreeing if copy.state is State.COPYING and copy.fetch_node is not None]
+
+    def _agrees(self, copy: PartitionCopy, answer: EpochAnswer) -> bool:
+        """Whether the leader's log holds what was copied; if not, or if it does not say, the copy is seen to."""
+        error: HeliographError
+        if answer.error_code:
+            where = f'"{self._cluster.alias}" {copy.assignment.name}'
+            error = refused(answer.error_code, "OffsetForLeaderEpoch", where=where)
+            self._home(copy, error)
+        elif answer.end.leader_epoch == UNKNOWN:
+            self._unhome(copy)
+            alias, name = self._cluster.alias, copy.assignment.name
+            error = losses.unknown_epoch(copy.fetch_offset, copy.fetch_epoch, alias=alias, where=name)
+            self._spawn(self._diagnose_range(copy, error))
+        elif answer.end.leader_epoch < copy.fetch_epoch or answer.end.end_offset < copy.fetch_offset:
+            self._diverged(copy, answer.end)
+        else:
+            return True
+        return False
+
     def _take(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
         if answer.error_code:
             self._refused(copy, answer)
             return
+        if answer.diverging_epoch is not None:
+            self._diverged(copy, answer.diverging_epoch)
+            return
         if answer.preferred_read_replica >= 0 and answer.preferred_read_replica in self._cluster.catalogue.brokers:
             self._place(copy, answer.preferred_read_replica)
             return
+        copy.strange = 0
         if not copy.failures or (not copy.has_work and copy.fetch_offset >= answer.high_watermark):
             copy.error, copy.failures = None, 0
         if answer.records or answer.high_watermark != copy.entry.source_end:
@@ -260,6 +328,19 @@ class Fetcher:
                 self._on_trouble(copy, error)
                 return
             self._on_fetched(copy)
+
+    def _diverged(self, copy: PartitionCopy, theirs: k01_fetch.EpochEnd) -> None:
+        """The leader's log is not the one that was copied: tell from where on."""
+        assignment = copy.assignment
+        if copy.fetch_node != self._cluster.catalogue.leader_of(assignment.topic, assignment.partition):
+            self._home(copy, None)  # a follower may be behind; the leader knows
+            return
+        lineage = Lineage.parse(copy.entry.lineage)
+        error = losses.parted(copy.fetch_offset, lineage, theirs, where=assignment.name)
+        if copy.is_idle:
+            self._on_trouble(copy, error)
+        else:
+            self._home(copy, error)  # what was read is written down first: the position must be the copy's
 
     def _refused(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
         assignment = copy.assignment
@@ -294,34 +375,23 @@ class Fetcher:
             return
         if copy.state is not State.COPYING:
             return  # it is settled anew, and fetched again after that
-        if start.error_code or end.error_code:
-            self._home(copy, error)
+        if start.error_code or end.error_code or not copy.is_idle:
+            self._home(copy, error)  # what was read is written down first: the position must be the copy's
             return
-        position = copy.fetch_offset
-        if position < start.offset:
-            lost: HeliographError = DataLost(
-                f"offsets {position} to {start.offset - 1} ({start.offset - position} records) expired on "
-                f'"{self._cluster.alias}" uncopied',
-                where=copy.assignment.name,
-                why=f"copying goes on at {start.offset}",
-                remedy="raise retention.ms",
-                position=position,
-                log_start=start.offset,
-                log_end=end.offset,
-            )
-        elif position > end.offset:
-            lost = LogTruncated(
-                f"the source ends at offset {end.offset}, the copy stands at {position}",
-                where=copy.assignment.name,
-                why="unclean leader election, or the topic was recreated",
-                position=position,
-                log_start=start.offset,
-                log_end=end.offset,
-            )
-        else:
+        position, epoch, name = copy.fetch_offset, copy.fetch_epoch, copy.assignment.name
+        alias = self._cluster.alias
+        lost: HeliographError | None = losses.out_of_range(position, start.offset, end.offset, alias=alias, where=name)
+        if lost is None and epoch != UNKNOWN:
+            copy.strange += 1
+            if copy.strange <= STRANGE_TRIES:
+                error = copy.error = losses.unknown_epoch(position, epoch, alias=alias, where=name)
+                await asyncio.sleep(min(_MIN_PAUSE_S * 2**copy.strange, _MAX_PAUSE_S))
+            else:
+                lost = losses.another_log(position, epoch, start.offset, where=name)
+        if lost is not None:
+            self._on_trouble(copy, lost)
+        elif copy.state is State.COPYING:
             self._home(copy, error)
-            return
-        self._on_trouble(copy, lost)
 
 
 def _a_few_behind(wanted: list[PartitionCopy]) -> list[PartitionCopy]:

@@ -29,7 +29,7 @@ from heliograph.kafka.security import Security
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.access import Role, for_executors, security_of
-from heliograph.mirror.counts import Past, Start, pages_at_opening
+from heliograph.mirror.counts import Past, Start, lineage_at_opening, pages_at_opening
 from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
@@ -303,6 +303,7 @@ class FlowDriver:
                 run_source=offset,
                 run_target=ends[where],
                 source_end=lasts[where],
+                lineage=lineage_at_opening(past, offset, self._known.get(where)),
             )
             pages[where] = pages_at_opening(
                 past,

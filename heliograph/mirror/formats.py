@@ -16,6 +16,7 @@ from typing import Any
 
 from heliograph.kafka.batch import iter_batches, iter_records
 from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Contact, LogEnds, Seen, SeenGroup
@@ -175,9 +176,12 @@ _ENTRY_FIELDS = {
     "rs": "run_source",
     "rt": "run_target",
     "end": "source_end",
+    "le": "lineage",
     "ms": "time_ms",
 }
-_ENTRY_TEXT = ("source_topic_id", "target_topic_id")
+_ENTRY_TEXT = ("source_topic_id", "target_topic_id", "lineage")
+_ENTRY_MAY_LACK = {"le": ""}
+"""Fields that entries of older releases do not have."""
 
 
 def encode_entry_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -190,7 +194,7 @@ def encode_entry(entry: Entry) -> bytes:
     return (
         f'{{"v":{VERSION},"st":"{e.source_topic_id}","tt":"{e.target_topic_id}","e":{e.count},"n":{e.n},'
         f'"b":{e.bytes_copied},"s":{e.source_offset},"t":{e.target_offset},"o":{e.our_end},'
-        f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"ms":{e.time_ms}}}'
+        f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"le":"{e.lineage}","ms":{e.time_ms}}}'
     ).encode()
 
 
@@ -341,10 +345,12 @@ def is_foreign(group_id: str, key: bytes | None) -> bool:
 
 def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRecord | None:
     if kind == "entry":
+        fields = _ENTRY_MAY_LACK | fields
         values: dict[str, Any] = {
             name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
             for short, name in _ENTRY_FIELDS.items()
         }
+        Lineage.parse(values["lineage"])
         return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
     if kind == "contact":
         return Contact.parse(fields)

@@ -15,6 +15,8 @@ from heliograph.kafka.types import BrokerAddress
 
 PackedPage = bytes
 """A page being filled on its way between driver and lane (`runs.OpenPage`)."""
+PackedLineage = str
+"""Leader epochs and where they begin, "epoch:start" oldest first (`lineage.Lineage`)."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
 
@@ -44,6 +46,8 @@ class Entry:
     """Size of the batches written in this count."""
     source_end: int = -1
     """The source's log end as last seen; -1 before the first fetch."""
+    lineage: PackedLineage = ""
+    """The source's leader epochs up to the position, and maybe beyond it; empty where they are not known."""
     time_ms: int = 0
     """When the entry was written, by the writer's clock."""
 

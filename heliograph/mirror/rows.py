@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from heliograph.mirror.model import Assignment, Entry, EpochPlan, LedgerRow
 
-_ARROW = {"int": pa.int64(), "str": pa.string(), "bool": pa.bool_(), "PackedPage": pa.binary()}
+_ARROW = {
+    "int": pa.int64(),
+    "str": pa.string(),
+    "bool": pa.bool_(),
+    "PackedPage": pa.binary(),
+    "PackedLineage": pa.string(),
+}
 
 
 def _struct_of(cls: type, special: dict[str, pa.DataType]) -> pa.StructType:

@@ -26,6 +26,7 @@ from heliograph.errors import (
     TargetTruncated,
 )
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
+from heliograph.mirror.lineage import Lineage, Stretch
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
@@ -37,7 +38,7 @@ class LogReader(Protocol):
 
 
 class SourceReader(Protocol):
-    """Reads what a lane would copy from an offset on: data batches, without aborted and control ones."""
+    """Reads what a lane would copy from an offset on; aborted and control batches have a record count of 0."""
 
     def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]: ...
 
@@ -65,6 +66,8 @@ class _Proof(NamedTuple):
     position: int
     spans: list[tuple[int, int]]
     """(source offset, length) of the records that these batches hold."""
+    epochs: list[Stretch]
+    """The source's leader epochs on the way."""
 
 
 async def settle(
@@ -81,7 +84,8 @@ async def settle(
         return Settled(moved, 0, tail.foreign, closed)
     proof = await _prove(assignment, entry, tail, source)
     moved, closed = _followed(entry, join_spans(proof.spans, tail.spans), proof.position, target_end)
-    moved = moved.moved(n=tail.n, our_end=tail.last[0].next_offset)
+    lineage = Lineage.parse(entry.lineage).until(entry.source_offset).grown(proof.epochs)
+    moved = moved.moved(n=tail.n, our_end=tail.last[0].next_offset, lineage=lineage.pack())
     return Settled(moved, tail.n - entry.n, tail.foreign, closed)
 
 
@@ -157,10 +161,15 @@ async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: Sour
     wanted = tail.n - tail.last_base_n
     found: list[Record] = []
     spans: list[tuple[int, int]] = []
+    epochs: list[Stretch] = []
     n = entry.n
-    position = entry.source_offset
+    position = read_to = entry.source_offset
     try:
         async for source_header, source_view in source.batches(entry.source_offset):
+            epochs.append(Stretch(source_header.leader_epoch, read_to))
+            read_to = source_header.next_offset
+            if not source_header.record_count:
+                continue
             has_gaps = source_header.record_count != source_header.last_offset_delta + 1
             is_cut = source_header.base_offset < entry.source_offset
             if has_gaps or is_cut or n + source_header.record_count > tail.last_base_n:
@@ -184,7 +193,7 @@ async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: Sour
     same_time = not (assignment.target_stamps_time or header.is_log_append_time)
     if len(found) != wanted or not _equal(found, expected, header, same_time=same_time):
         raise _unproven(assignment, entry, tail.n - entry.n, "the target's last batch is not what the source has")
-    return _Proof(position, spans)
+    return _Proof(position, spans, epochs)
 
 
 def _equal(found: list[Record], expected: list[Record], header: BatchHeader, *, same_time: bool) -> bool:

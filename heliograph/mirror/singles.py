@@ -13,7 +13,15 @@ import struct
 
 from crc32c import crc32c
 
-from heliograph.kafka.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, parse_header, seal_batch, wrong_crc
+from heliograph.kafka.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL,
+    leader_epoch_of,
+    parse_header,
+    seal_batch,
+    wrong_crc,
+)
 from heliograph.mirror.record import HEADS, MERGED_BYTES, TABLE, VARINTS, Chunk
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -28,8 +36,8 @@ _LENGTH_TO_RECORD = 51
 def merge_singles(records: memoryview, *, position: int, max_bytes: int, where: str = "") -> tuple[list[Chunk], int]:
     """Merge the plain one-record batches at the head of an answer: the chunks, and the bytes they took.
 
-    They begin at or after `position` and follow each other without a gap. Nothing is taken
-    of a lone one: it is sent whole.
+    They begin at or after `position`, follow each other without a gap and are of one leader
+    epoch. Nothing is taken of a lone one: it is sent whole.
     """
     chunks: list[Chunk] = []
     slices: list[bytes | memoryview] = []
@@ -38,10 +46,11 @@ def merge_singles(records: memoryview, *, position: int, max_bytes: int, where: 
     first = size = pos = taken = delta = 0
     base_timestamp = max_timestamp = 0
     unpack, start = _HEADER.unpack_from, _RECORD_START.unpack_from
+    wanted_epoch = leader_epoch_of(records)
     while len(records) - pos > _REST_AT:
-        offset, length, _, magic, crc, attributes, last, timestamp, _, _, _, _, count = unpack(records, pos)
+        offset, length, epoch, magic, crc, attributes, last, timestamp, _, _, _, _, count = unpack(records, pos)
         following = pos + length + 12
-        plain = count == 1 and not last and magic == MAGIC and not attributes & ~TRANSACTIONAL
+        plain = count == 1 and epoch == wanted_epoch and not last and magic == MAGIC and not attributes & ~TRANSACTIONAL
         if not plain or following > len(records) or length <= _LENGTH_TO_RECORD + 4:
             break
         low, high, _, timestamp_delta, offset_delta = start(records, pos + HEADER_SIZE)

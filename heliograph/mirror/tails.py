@@ -53,8 +53,7 @@ class SourceLog:
             for header, view in visible_batches(
                 answer, offset, read_committed=self._read_committed, where=self._assignment.name
             ):
-                if header.record_count:
-                    yield header, view
+                yield header, view
                 offset = header.next_offset
             if offset == before:
                 return

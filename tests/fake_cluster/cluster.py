@@ -29,6 +29,7 @@ from tests.fake_cluster import (
     k16_list_groups,
     k18_api_versions,
     k22_init_producer_id,
+    k23_offset_for_leader_epoch,
 )
 from tests.fake_cluster.group import FakeGroup
 from tests.fake_cluster.partition import FakePartition, FakeTopic
@@ -47,6 +48,7 @@ HANDLERS: dict[int, ModuleType] = {
         k16_list_groups,
         k18_api_versions,
         k22_init_producer_id,
+        k23_offset_for_leader_epoch,
     )
 }
 SILENCE = b""
@@ -205,7 +207,8 @@ class FakeCluster:
 
     def move_leader(self, topic: str, index: int, leader: int) -> None:
         partition = self.partition(topic, index)
-        partition.leader, partition.leader_epoch = leader, partition.leader_epoch + 1
+        partition.leader = leader
+        partition.begin_epoch()
 
     def notify(self) -> None:
         """Something changed: long polls look again."""

@@ -1,7 +1,8 @@
 """Fetch, versions 4 to 16, sessionless: long polls, both isolation levels, the preferred read replica.
 
 Any replica answers. The last batch of a partition is cut at its limit, the first one never (KIP-74).
-Not modelled: sessions, diverging epochs, checks of the leader epoch, hints of the new leader.
+A fetch that names the epoch before its offset is answered with the diverging epoch if the log has another there.
+Not modelled: sessions, hints of the new leader.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 REQUEST = FetchRequest
 VERSIONS = (4, 16)
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER, UNKNOWN_TOPIC_ID = 1, 3, 6, 100
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
 
 _Partition = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -40,11 +42,17 @@ def _look(call: Call) -> tuple[Any, bool]:
     for topic in call.request.topics:
         key = topic.topic_id if call.version >= 13 else topic.topic
         answers = [_read(call, key, wanted) for wanted in topic.partitions]
-        is_empty &= not any(a.records or a.error_code or a.preferred_read_replica >= 0 for a in answers)
+        is_empty &= not any(map(_is_news, answers))
         topics.append(
             FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
         )
     return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=topics), is_empty
+
+
+def _is_news(answer: Any) -> bool:
+    diverging = answer.diverging_epoch
+    is_diverging = diverging is not None and diverging.epoch >= 0
+    return bool(answer.records or answer.error_code or answer.preferred_read_replica >= 0 or is_diverging)
 
 
 def _read(call: Call, key: Any, wanted: Any) -> Any:
@@ -54,6 +62,9 @@ def _read(call: Call, key: Any, wanted: Any) -> Any:
         return _result(wanted.partition, error_code=code)
     if partition.preferred_replica >= 0 and call.node_id == partition.leader and call.request.rack_id:
         return _result(wanted.partition, partition, preferred_read_replica=partition.preferred_replica)
+    diverging = _diverging(call, wanted, partition)
+    if diverging is not None:
+        return _result(wanted.partition, partition, diverging_epoch=diverging)
     committed = call.request.isolation_level == 1
     end = partition.last_stable_offset if committed else partition.end
     aborted = [
@@ -70,9 +81,27 @@ def _error(call: Call, key: Any, wanted: Any, partition: FakePartition | None) -
         return UNKNOWN_TOPIC_ID if call.version >= 13 else UNKNOWN_TOPIC_OR_PARTITION
     if call.node_id not in (partition.leader, partition.preferred_replica):
         return NOT_LEADER
-    if not partition.start <= wanted.fetch_offset <= partition.end:
+    if wanted.current_leader_epoch not in (-1, partition.leader_epoch):
+        return FENCED_LEADER_EPOCH if wanted.current_leader_epoch < partition.leader_epoch else UNKNOWN_LEADER_EPOCH
+    if _names_epoch(call, wanted) and partition.epoch_end(wanted.last_fetched_epoch) is None:
+        return OFFSET_OUT_OF_RANGE
+    is_beyond = wanted.fetch_offset > partition.end and not _names_epoch(call, wanted)
+    if wanted.fetch_offset < partition.start or is_beyond:
         return OFFSET_OUT_OF_RANGE
     return call.cluster.refusal_of(REQUEST.API_KEY, call.cluster.name_of(key), wanted.partition)
+
+
+def _names_epoch(call: Call, wanted: Any) -> bool:
+    return bool(call.version >= 12 and wanted.last_fetched_epoch >= 0)
+
+
+def _diverging(call: Call, wanted: Any, partition: FakePartition) -> Any:
+    if not _names_epoch(call, wanted):
+        return None
+    epoch, end = partition.epoch_end(wanted.last_fetched_epoch) or (-1, -1)
+    if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
+        return None
+    return _Partition.EpochEndOffset(epoch=epoch, end_offset=end)
 
 
 def _result(index: int, partition: FakePartition | None = None, **fields: Any) -> Any:

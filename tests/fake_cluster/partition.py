@@ -58,6 +58,8 @@ class FakePartition:
     def __init__(self, leader: int, replicas: Sequence[int]) -> None:
         self.leader = leader
         self.leader_epoch = 0
+        self.epochs: list[tuple[int, int]] = [(0, 0)]
+        """Every leader epoch and the offset where it began, as a broker's checkpoint file has them."""
         self.replicas = tuple(replicas)
         self.preferred_replica = -1
         self.max_message_bytes = 1_048_588
@@ -118,6 +120,7 @@ class FakePartition:
         stored = bytearray(batch)
         base = self.end + gap
         struct.pack_into(">q", stored, 0, base)
+        struct.pack_into(">i", stored, 12, self.leader_epoch)
         self.batches.append(stored)
         header = parse_header(stored)
         self.end = header.next_offset
@@ -143,11 +146,29 @@ class FakePartition:
         while self.batches and parse_header(self.batches[-1]).next_offset > end:
             self.batches.pop()
         self.end = end
+        self.epochs = [(epoch, start) for epoch, start in self.epochs if start < end]
+
+    def begin_epoch(self, epoch: int | None = None) -> None:
+        """A leader is elected; the next batches are its."""
+        self.leader_epoch = self.leader_epoch + 1 if epoch is None else epoch
+        self.epochs = [(known, start) for known, start in self.epochs if start < self.end]
+        self.epochs.append((self.leader_epoch, self.end))
+
+    def epoch_end(self, epoch: int) -> tuple[int, int] | None:
+        """The last epoch up to one and where it ends, as OffsetForLeaderEpoch has it; None if it is not known."""
+        if epoch == self.epochs[-1][0]:
+            return epoch, self.end
+        later = [start for known, start in self.epochs if known > epoch]
+        if not later:
+            return None
+        return max((known for known, _ in self.epochs if known <= epoch), default=epoch), later[0]
 
     def expire(self, start: int) -> None:
         """Lose batches at the start, by retention."""
         self.batches = [batch for batch in self.batches if parse_header(batch).next_offset > start]
         self.start = start
+        kept = [(epoch, begin) for epoch, begin in self.epochs if begin > start]
+        self.epochs = [(max(epoch for epoch, begin in self.epochs if begin <= start), start), *kept]
 
     def read(self, offset: int, *, limit: int, end: int) -> bytes:
         """Batches from the one with `offset` on; the first one whole, the last one cut at the limit."""

@@ -30,9 +30,12 @@ def new_records(start: int, count: int) -> list[NewRecord]:
     return [NewRecord(1_000 + number, b"key", str(number).encode()) for number in range(start, start + count)]
 
 
-def at_offset(batch: bytearray, base_offset: int, *, attributes: int = 0, producer_id: int | None = None) -> bytearray:
+def at_offset(
+    batch: bytearray, base_offset: int, *, attributes: int = 0, producer_id: int | None = None, leader_epoch: int = 0
+) -> bytearray:
     """The batch as it stands in a log at an offset; attributes are added without a new checksum."""
     struct.pack_into(">q", batch, 0, base_offset)
+    struct.pack_into(">i", batch, 12, leader_epoch)
     if attributes:
         struct.pack_into(">h", batch, 21, attributes)
     if producer_id is not None:

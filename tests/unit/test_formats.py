@@ -48,6 +48,7 @@ ENTRY = Entry(
     run_source=2,
     run_target=24,
     source_end=99,
+    lineage="0:0 4:9",
     time_ms=1_700_000_000_000,
 )
 
@@ -107,8 +108,22 @@ def test_entry_bytes_do_not_change() -> None:
     assert formats.encode_entry_key("A-mm2", "foo", 7) == b'["entry","A-mm2","foo",7]'
     assert formats.encode_entry(ENTRY) == (
         b'{"v":1,"st":"00000000000000000000000000000001","tt":"00000000000000000000000000000002","e":3,'
-        b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"ms":1700000000000}'
+        b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"le":"0:0 4:9","ms":1700000000000}'
     )
+
+
+def test_an_entry_of_a_release_without_leader_epochs_is_read() -> None:
+    key, value = formats.encode_entry_key("g", "foo", 7), formats.encode_entry(ENTRY)
+    old = value.replace(b'"le":"0:0 4:9",', b"")
+    assert old != value
+    expected = formats.EntryRecord(topic="foo", partition=7, entry=ENTRY.moved(lineage=""))
+    assert formats.parse_ledger("g", key, old) == expected
+
+
+@pytest.mark.parametrize("lineage", [b"x", b"1", b"1:2:3", b"1:y"])
+def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> None:
+    key, value = formats.encode_entry_key("g", "foo", 7), formats.encode_entry(ENTRY)
+    assert formats.parse_ledger("g", key, value.replace(b"0:0 4:9", lineage)) is None
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_a_plain_copy() -> None:
                 run_target=0,
                 bytes_copied=sum(map(len, world.target.partition("a.t", 0).batches)),
                 source_end=8,
+                lineage="0:0",
             )
 
     run(test())

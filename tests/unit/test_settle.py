@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from heliograph.errors import PositionUnproven, SecondWriter, TargetTruncated
 from heliograph.kafka.batch import encode_batch
 from heliograph.mirror.copy import PartitionCopy
+from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Run
 from heliograph.mirror.settle import Settled, settle
@@ -61,6 +62,21 @@ def test_settling_after_a_crash_finds_the_exact_position(shapes: list[Shape], da
     assert settled.entry.source_offset == entries[-1].source_offset
     assert settled.entry.target_offset == target.end
     assert settled.found == entries[-1].n - entries[known].n
+
+
+@given(shapes=shapes_of_source, data=st.data())
+def test_settling_finds_the_leader_epochs_that_the_lost_lane_had(shapes: list[Shape], data: st.DataObject) -> None:
+    source, target, number, epoch = MemoryLog(), MemoryLog(), 0, 0
+    for count, gap, codec in shapes:
+        epoch += data.draw(st.sampled_from([0, 0, 1, 3]))
+        source.append(plain_batch(number, count, codec), gap=gap, leader_epoch=epoch)
+        number += count
+    entries = copy_all(source, target)
+    assert Lineage.parse(entries[-1].lineage).before(source.end) == epoch
+    known = entries[data.draw(st.integers(0, len(entries) - 1))]
+    cut = known.moved(lineage=Lineage.parse(known.lineage).until(known.source_offset).pack())
+    assert settle_now(cut, source, target).entry.lineage == entries[-1].lineage
+    assert settle_now(known, source, target).entry.lineage == entries[-1].lineage
 
 
 @given(shapes=shapes_of_source, data=st.data())

@@ -124,6 +124,11 @@ def uses_topic_ids(version: int) -> bool:
     return version >= 13
 
 
+def tells_divergence(version: int) -> bool:
+    """Whether the broker compares the epoch before the offset with that of its log."""
+    return version >= 12
+
+
 def encode_fetch_request(
     version: int,
     topics: Sequence[tuple[TopicKey, Sequence[FetchPartition]]],
