@@ -23,7 +23,7 @@ from heliograph.errors import (
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
-from heliograph.kafka.log import fetch_version
+from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.model import FlowTerms
@@ -223,12 +223,13 @@ class Fetcher:
             isolation_level=int(self._terms.read_committed),
             rack_id=self._terms.client_rack,
         )
-        body = await connection.send([request], correlation_id)
+        body = await connection.send([request], correlation_id, timeout_s=wait_ms / 1000 + FETCH_GRACE_S)
         try:
             response = k01_fetch.decode_fetch_response(body, version)
         except HeliographError as error:
             connection.close(error)
             raise
+        connection.throttle(response.throttle_ms)
         if response.error_code:
             raise refused(response.error_code, "Fetch", where=connection.where)
         for topic in response.topics:
