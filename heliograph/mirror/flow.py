@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import ClusterSettings, Flow, Settings
@@ -37,7 +38,9 @@ from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.rebuild import rebuild_pages
 from heliograph.mirror.runs import OpenPage, Page
+from heliograph.mirror.spells import Spell, Waits
 from heliograph.mirror.targets import TargetTopics
+from heliograph.mirror.throttling import Throttling
 
 log = logging.getLogger("heliograph")
 
@@ -88,7 +91,9 @@ class FlowDriver:
         """As written on the target; the driver follows it."""
         self._lacks = Lacks(flow, settings, source=self.source, target=self.target)
         self.outcomes: dict[str, int] = {}
-        self._waiting: dict[str, set[PartitionName]] = {}
+        self.throttling = Throttling(flow.name)
+        self._waits = Waits(flow.name)
+        self._unwritten = Spell()
         self._producer_id = -1
         self._positions: dict[PartitionName, int] = {}
         self._known: dict[PartitionName, Entry] = {}
@@ -429,9 +434,10 @@ class FlowDriver:
             if where in self.entries:  # else it was deselected meanwhile
                 self.entries[where] = row.entry
             if not row.error_code:
-                self._waits_no_more(where, "")
+                self._waits.goes_on(where)
             if row.state == "released":
                 self._answer(where, Outcome(row.error_code, row.error_text, row.entry, row.details), starts)
+        self._note_unwritten(rows)
         if not starts:
             return
         for where in starts:
@@ -476,19 +482,30 @@ class FlowDriver:
         if trouble.code == ForeignWrites.code:
             self._outcome(trouble.code, where, trouble.text)
             return
-        self._waits_no_more(where, trouble.text)
         if trouble.text and not trouble.final:
-            if trouble.text not in self._waiting:
-                log.warning("%s: waiting: %s", self.name, trouble.text)
-            self._waiting.setdefault(trouble.text, set()).add(where)
+            self._waits.note(where, trouble.text)
+        else:
+            self._waits.goes_on(where)
 
-    def _waits_no_more(self, where: PartitionName, but_for: str) -> None:
-        for text, partitions in list(self._waiting.items()):
-            if where in partitions and text != but_for:
-                partitions.discard(where)
-                if not partitions:
-                    del self._waiting[text]
-                    log.info("%s: over: %s", self.name, text)
+    def _note_unwritten(self, rows: Sequence[LedgerRow]) -> None:
+        """Lanes that could not write positions down may not have been able to say so in the ledger either."""
+        behind = [row for row in rows if row.unwritten]
+        if not behind:
+            if rows and (lasted := self._unwritten.end()):
+                log.info("%s: stored positions are up to date again %s", self.name, lasted)
+        elif self._unwritten.is_news(""):
+            log.warning(
+                "%s: the stored positions of %d partitions are %d records behind what is copied: they could not be "
+                "written; no data is at risk, the next start finds the rest in the target's log",
+                *(self.name, len(behind), sum(row.unwritten for row in behind)),
+            )
+
+    def look_at_throttling(self) -> str:
+        """What the driver's own clients waited for; what goes on, for the line of progress."""
+        for cluster in (self.source, self.target):
+            if seconds := cluster.muted.take_s(time.monotonic()):
+                self.throttling.note(cluster.alias, cluster.client_id, seconds)
+        return self.throttling.look()
 
     async def order_end(self, owner: str, epoch_id: int) -> None:
         """Tell the lanes of this epoch, and of all before it, to end now."""

@@ -194,6 +194,8 @@ class Ledger:
     """When the source last answered; 0 if it never did."""
     log_ends: dict[PartitionName, LogEnd] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)
+    throttles: dict[tuple[str, str], formats.Throttle] = field(default_factory=dict)
+    """The last word of each client, by (cluster, client id)."""
     end: int = 0
     unreadable: int = 0
 
@@ -219,6 +221,8 @@ class Ledger:
                 self.claim = self.claim or record
             case formats.Condition():
                 self.condition = record
+            case formats.Throttle():
+                self.throttles[record.cluster, record.client_id] = record
             case Contact():
                 self.contact_ms = record.time_ms
             case LogEnds():

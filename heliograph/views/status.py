@@ -17,6 +17,7 @@ from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
+from heliograph.mirror.throttling import QUIET_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class FlowStatus:
     checkpoint_s: float | None = None
     exposure: Exposure | None = None
     lacks: tuple[str, ...] = ()
+    throttled: tuple[str, ...] = ()
+    """By which cluster's quota, at the moment."""
     is_ready: bool = False
     problem: str = ""
 
@@ -53,7 +56,7 @@ class FlowStatus:
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
             "checkpoint": _ago(self.checkpoint_s),
-            "trouble": "; ".join(self.lacks) or self.problem or None,
+            "trouble": "; ".join((*self.lacks, *self.throttled)) or self.problem or None,
         }
 
 
@@ -96,8 +99,15 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         checkpoint_s=await _checkpoint_age(flow, target),
         exposure=exposure_of(ledger, ends),
         lacks=condition.lacks if condition else (),
+        throttled=_throttled(ledger),
         is_ready=ledger.claim is not None and not (condition is not None and condition.is_blocked),
     )
+
+
+def _throttled(ledger: Ledger) -> tuple[str, ...]:
+    """Clients tell it every few seconds while it lasts."""
+    fresh = [item for item in ledger.throttles.values() if time.time() - item.time_ms / 1000 < QUIET_S]
+    return tuple(f'throttled by "{alias}"' for alias in sorted({item.cluster for item in fresh}))
 
 
 def _since(time_ms: int) -> float | None:

@@ -82,6 +82,6 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
     tell(0, "")
     assert [record.getMessage() for record in caplog.records] == ["a->b: waiting: no connection"]
     tell(1, "")
-    assert caplog.records[-1].getMessage() == "a->b: over: no connection"
+    assert caplog.records[-1].getMessage() == "a->b: over after 0.0 s: no connection"
     tell(1, "no connection")
     assert len(caplog.records) == 3
