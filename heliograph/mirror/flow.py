@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from heliograph.config.settings import ClusterSettings, Flow, Settings
 from heliograph.errors import (
     ConfigError,
+    CorruptBatch,
     ForeignWrites,
     HeliographError,
     NotAuthorized,
+    RecordRefused,
     TargetTopicLost,
     TopicRecreated,
 )
@@ -37,6 +39,7 @@ from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.rebuild import rebuild_pages
+from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.runs import OpenPage, Page
 from heliograph.mirror.spells import Spell, Waits
 from heliograph.mirror.targets import TargetTopics
@@ -49,6 +52,8 @@ FETCH_MAX_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 """Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
 LEADER_PAUSE_S = 0.5
+RESTARTABLE = (RecordRefused.code, CorruptBatch.code)
+"""What stops a partition and may be mended outside; what a policy stops stays stopped."""
 
 
 class FlowDriver:
@@ -91,6 +96,10 @@ class FlowDriver:
         """As written on the target; the driver follows it."""
         self._lacks = Lacks(flow, settings, source=self.source, target=self.target)
         self.outcomes: dict[str, int] = {}
+        self.restarts = Restarts()
+        self.failed: set[PartitionName] = set()
+        """Of the stopped ones, those that a restart may help."""
+        self.has_failed = asyncio.Event()
         self.throttling = Throttling(flow.name)
         self._waits = Waits(flow.name)
         self._unwritten = Spell()
@@ -471,6 +480,16 @@ class FlowDriver:
             case Stop(whole_flow):
                 self.stopped[where] = outcome.text
                 self.halted = self.halted or whole_flow
+                if outcome.code in RESTARTABLE:
+                    self.failed.add(where)
+                    self.has_failed.set()
+
+    def restart(self) -> None:
+        """Copy again what failed; the next plan and look at the topics take it up."""
+        for where in self.failed:
+            self.stopped.pop(where, None)
+        self.failed.clear()
+        self.changed.set()
 
     def _outcome(self, code: str, where: PartitionName, text: str) -> None:
         self.outcomes[code] = self.outcomes.get(code, 0) + 1
