@@ -74,6 +74,10 @@ class Fetcher:
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
         self._homeless: dict[PartitionCopy, HeliographError | None] = {}
+        self._due: dict[PartitionCopy, float] = {}
+        """When each of them is looked after."""
+        self._tries: dict[PartitionCopy, int] = {}
+        """Of each copy, since its last good answer."""
         self._homing: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -94,6 +98,7 @@ class Fetcher:
         """The copy was given back to the driver: fetch no more for it."""
         self._unhome(copy)
         self._homeless.pop(copy, None)
+        self._tries.pop(copy, None)
 
     def close(self) -> None:
         self._closed = True
@@ -111,9 +116,17 @@ class Fetcher:
         if error is None and leader is not None:
             self._place(copy, leader)
             return
-        self._homeless[copy] = error
+        self._wait(copy, error)
         if self._homing is None or self._homing.done():
             self._homing = self._spawn(self._find_homes())
+
+    def _wait(self, copy: PartitionCopy, error: HeliographError | None) -> None:
+        """Longer with every try in vain, each copy by itself."""
+        tries = self._tries.get(copy, 0)
+        pause = min(_MIN_PAUSE_S * 2 ** min(tries, 10), _MAX_PAUSE_S) * random.uniform(0.7, 1.3)
+        self._tries[copy] = tries + 1
+        self._homeless[copy] = error
+        self._due[copy] = asyncio.get_running_loop().time() + pause
 
     def _unhome(self, copy: PartitionCopy) -> None:
         if copy.fetch_node is not None:
@@ -131,19 +144,24 @@ class Fetcher:
             self._loops[node] = self._spawn(self._fetch_loop(node))
 
     async def _find_homes(self) -> None:
-        pause = _MIN_PAUSE_S
+        loop = asyncio.get_running_loop()
         while self._homeless and not self._closed:
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-            pause = min(pause * 2, _MAX_PAUSE_S)
-            try:
-                await self._cluster.refresh({copy.assignment.topic for copy in self._homeless})
-            except HeliographError as error:
-                for copy in self._homeless:
-                    copy.error = error
+            left = min(self._due[copy] for copy in self._homeless) - loop.time()
+            if left > 0:
+                await asyncio.sleep(min(left, _MIN_PAUSE_S))  # another one may be due sooner
                 continue
-            for copy, cause in list(self._homeless.items()):
-                del self._homeless[copy]
-                self._rehome(copy, cause)
+            due = [copy for copy in self._homeless if self._due[copy] <= loop.time()]
+            try:
+                await self._cluster.refresh({copy.assignment.topic for copy in due})
+            except HeliographError as error:
+                for copy in due:
+                    if copy in self._homeless:
+                        copy.error = error
+                        self._wait(copy, self._homeless[copy])
+                continue
+            for copy in due:
+                if copy in self._homeless:
+                    self._rehome(copy, self._homeless.pop(copy))
 
     def _rehome(self, copy: PartitionCopy, error: HeliographError | None) -> None:
         assignment = copy.assignment
@@ -161,7 +179,7 @@ class Fetcher:
             copy.error = error or self._cluster.no_leader(
                 assignment.topic, assignment.partition, "Fetch", where=assignment.name
             )
-            self._homeless[copy] = copy.error
+            self._wait(copy, copy.error)
         else:
             self._place(copy, leader)
 
@@ -252,6 +270,7 @@ class Fetcher:
         if answer.preferred_read_replica >= 0 and answer.preferred_read_replica in self._cluster.catalogue.brokers:
             self._place(copy, answer.preferred_read_replica)
             return
+        self._tries.pop(copy, None)
         if not copy.failures or (not copy.has_work and copy.fetch_offset >= answer.high_watermark):
             copy.error, copy.failures = None, 0
         if answer.records or answer.high_watermark != copy.entry.source_end:

@@ -76,12 +76,12 @@ def lines(mirror: MirrorProcess, text: str, since: int) -> list[str]:
     return [line for line in mirror.stderr[since:] if text in line]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_quotas_on_both_sides_are_obeyed_and_shown(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
     topic = create_topic(primary, unique("heal-quota"), 2)
     source, target = View(primary, topic), View(backup, f"primary.{topic}")
     produce(primary, topic, [b"before"])
-    mirror.wait_mirrored(source, target)
+    mirror.wait_mirrored(source, target, timeout_s=300)  # Spark may still be starting
     said = len(mirror.stderr)
     sides = {"primary": (primary, "consumer_byte_rate"), "backup": (backup, "producer_byte_rate")}
     try:
@@ -109,12 +109,12 @@ def test_quotas_on_both_sides_are_obeyed_and_shown(mirror: MirrorProcess, primar
     assert lines(mirror, "UNREACHABLE", said) == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_a_target_short_of_replicas_is_waited_for(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
     topic, other = create_topic(primary, unique("heal-isr")), create_topic(primary, unique("heal-other"))
     source, target = View(primary, topic), View(backup, f"primary.{topic}")
     produce(primary, topic, [b"before"] * 10)
-    mirror.wait_mirrored(source, target)
+    mirror.wait_mirrored(source, target, timeout_s=300)
     said = len(mirror.stderr)
     set_topic_config(backup, f"primary.{topic}", min_insync_replicas="2")
     produce(primary, topic, [b"while it refuses"] * 10)

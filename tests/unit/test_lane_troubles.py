@@ -312,6 +312,36 @@ def test_a_source_that_may_not_be_read_for_a_while_is_named_and_goes_on() -> Non
     run(test())
 
 
+def test_each_partition_backs_off_by_itself() -> None:
+    """One that is refused again and again is asked for less and less; another's moving leader is followed at once."""
+    asked = 0
+
+    async def count(call: Call) -> Any:
+        nonlocal asked
+        asked += any(wanted.partition == 0 for topic in call.request.topics for wanted in topic.partitions)
+        return await call.proceed()
+
+    async def test() -> None:
+        async with World(partitions=2, brokers=2) as world:
+            world.source.refuse(FETCH, "t", 0, NOT_AUTHORIZED, times=10_000)
+            world.source.control(FETCH, count)
+            async with world.lane() as lane:
+                await asyncio.sleep(1.5)
+                assert 3 < asked < 20
+                for leader in (1, 2, 1, 2):
+                    world.source.move_leader("t", 1, leader)
+                    at = len(world.copied(1))
+                    world.source.append("t", 1, recent(at, 2))
+                    await lane.until_copied(0, at + 2)
+                assert asked < 40
+                world.source.relent()
+                world.source.append("t", 0, recent(0, 2))
+                await lane.until_copied(2, 8)
+            assert (world.copied(0), world.copied(1)) == (numbers(2), numbers(8))
+
+    run(test())
+
+
 def test_a_flush_that_fails_is_told_with_its_counts_and_partitions_until_one_succeeds() -> None:
     async def test() -> None:
         async with World() as world:
