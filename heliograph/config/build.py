@@ -14,6 +14,7 @@ from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.findings import Config, Entry, Place, Report
 from heliograph.config.parts import Connector, FlowParts, Parts, State, admin_client, source_consumer, target_producer
 from heliograph.config.settings import (
+    AutoRestart,
     Checkpoints,
     ClusterSettings,
     Flow,
@@ -199,6 +200,17 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         on_record_error=flow.text("on.record.error"),
         offset_translation=flow.text("offset.translation"),
         max_bytes_per_second=rate if isinstance(rate, int) else None,
+        auto_restart=_build_auto_restart(flow),
+    )
+
+
+def _build_auto_restart(flow: _Reader) -> AutoRestart | None:
+    if not flow.flag("auto.restart.enabled"):
+        return None
+    limit = flow.value("auto.restart.max.restarts")
+    return AutoRestart(
+        max_restarts=limit if isinstance(limit, int) else None,
+        max_backoff_minutes=flow.number("auto.restart.max.backoff.minutes"),
     )
 
 

@@ -67,12 +67,17 @@ MIRROR = dict.fromkeys(
     R,
 )  # fmt: skip
 CONNECTOR = {
-    **dict.fromkeys(("tasksMax", "config", "state", "pause"), R),
+    **dict.fromkeys(("tasksMax", "config", "state", "pause", "autoRestart"), R),
     "version": N,
-    "autoRestart": N,
     "listOffsets": L,
     "alterOffsets": L,
 }
+AUTO_RESTART = {
+    "enabled": "auto.restart.enabled",
+    "maxRestarts": "auto.restart.max.restarts",
+    "maxBackoffMinutes": "auto.restart.max.backoff.minutes",
+}
+"""Fields of `autoRestart`, and the keys they stand for."""
 TLS = {"trustedCertificates": R}
 CERTIFICATE = dict.fromkeys(("secretName", "certificate", "pattern"), R)
 CERTIFICATE_AND_KEY = dict.fromkeys(("secretName", "certificate", "key"), R)
@@ -120,6 +125,7 @@ LEVELS: dict[str, Mapping[str, Role]] = {
     "spec.target of v1": dict.fromkeys(STORAGE, R),
     "a mirror": MIRROR,
     "a connector": CONNECTOR,
+    "autoRestart": dict.fromkeys(AUTO_RESTART, R),
     "tls": TLS,
     "authentication": AUTHENTICATION,
 }

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from heliograph.config.authentication import SecurityReader
 from heliograph.config.fields import (
+    AUTO_RESTART,
     CLUSTER,
     CONNECTOR,
     DOCUMENT,
@@ -355,6 +356,7 @@ class _Document:
                 | sided(clusters.get(source, {}), "source")
                 | sided(clusters.get(target, {}), "target")
                 | self._connector_config(block, where)
+                | self._auto_restart(kind, block, where)
                 | patterns
             )
             state = self._state(block, where, paused=paused)
@@ -404,6 +406,24 @@ class _Document:
             check_entry(entry, [(Where.FLOW, "tasks.max")], (), self._report)
             config["tasks.max"] = entry
         return config
+
+    def _auto_restart(self, kind: Connector, block: Map, where: str) -> Config:
+        """That of the source connector is the flow's; jobs beside the copying never fail for good."""
+        field, path = self._nodes.map(block, "autoRestart", where), f"{where}.autoRestart"
+        if field is None:
+            return {}
+        check_fields(field, dict.fromkeys(AUTO_RESTART, Role.READ), path, self._report)
+        config: Config = {"auto.restart.enabled": Entry("autoRestart.enabled", "true", field.place)}
+        for name, key in AUTO_RESTART.items():
+            node = field.get(name)
+            if node is not None and (text := self._nodes.scalar(node, f"{path}.{name}")) is not None:
+                config[key] = Entry(f"autoRestart.{name}", text, node.place)
+                check_entry(config[key], [(Where.FLOW, key)], (), self._report)
+        if kind is Connector.SOURCE:
+            return config
+        note = f'"{path}" has no effect here: this connector\'s work is tried again for ever'
+        self._report.inform("resource-field", note, block.keys["autoRestart"])
+        return {}
 
     def _state(self, block: Map, where: str, *, paused: bool) -> State:
         state, pause = text_of(block, "state"), text_of(block, "pause")

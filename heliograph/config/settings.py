@@ -60,6 +60,15 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AutoRestart:
+    """What failed for good is tried again all the same."""
+
+    max_restarts: int | None
+    """In a row; None: no limit."""
+    max_backoff_minutes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeats:
     state: State
     interval_s: int
@@ -129,6 +138,8 @@ class Flow:
     on_record_error: str
     offset_translation: str
     max_bytes_per_second: int | None
+    auto_restart: AutoRestart | None
+    """None: what failed for good stays so until the next start."""
 
     def __repr__(self) -> str:
         return f"<flow {self.name}>"

@@ -334,6 +334,14 @@ _OWN_KEYS = tuple(
         ),
         _key("max.bytes.per.second", N, "none", Scope.FLOW, L, "limit of a flow; `none`: no limit", low=1),
         _key(
+            "auto.restart.enabled", B, "false", Scope.FLOW, H,
+            "what failed for good is tried again: at once, then after 2, 6, 12, 20 ... minutes",
+        ),
+        _key(
+            "auto.restart.max.restarts", INT, "none", Scope.FLOW, H, "how often in a row; `none`: no limit", low=0,
+        ),
+        _key("auto.restart.max.backoff.minutes", INT, "60", Scope.FLOW, H, "longest pause between restarts", low=1),
+        _key(
             "offset.translation", T, "exact", Scope.FLOW, H, "positions by the ledger, or by MM2's rule",
             choices=("exact", "mm2"),
         ),

@@ -45,7 +45,7 @@ def split_list(text: str) -> tuple[str, ...]:
 def parse_value(key: Key, text: str) -> Value:
     """The value of a known key, or BadValue."""
     trimmed = text.strip(_JAVA_BLANKS)
-    if key.name == "max.bytes.per.second" and trimmed.lower() == "none":
+    if key.default == "none" and key.kind in _BITS and trimmed.lower() == "none":
         return None
     if key.kind is Kind.LIST:
         return split_list(text)

@@ -215,6 +215,8 @@ class Carrier:
         for group, error in answers.failed.items():
             if group not in self._failed:
                 log.warning('%s: the group "%s" is not carried over: %s', flow.name, group, error)
+        for group in sorted(self._failed - answers.failed.keys()):
+            log.info('%s: over: the group "%s" was not carried over', flow.name, group)
         self._failed = frozenset(answers.failed)
         mirrored = flow.entries.keys() & flow.ledger.partitions.keys()
         found = {

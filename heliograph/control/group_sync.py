@@ -101,7 +101,7 @@ class GroupSync:
         self._tell(alive, failed)
 
     def _tell(self, alive: set[str], failed: dict[str, str]) -> None:
-        """Once when it begins."""
+        """Once when it begins, once when it is over."""
         flow = self._flow
         for group in sorted(alive - self._alive):
             log.info(
@@ -110,6 +110,8 @@ class GroupSync:
         for group, text in failed.items():
             if self._failed.get(group) != text:
                 log.warning('%s: the offsets of the group "%s" are not written: %s', flow.name, group, text)
+        for group in sorted(self._failed.keys() - failed.keys()):
+            log.info('%s: over: the offsets of the group "%s" could not be written', flow.name, group)
         self._alive, self._failed = frozenset(alive), failed
 
 

@@ -22,6 +22,7 @@ from heliograph.kafka.log import append
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror import mm2, store
 from heliograph.mirror.access import admin_security
+from heliograph.mirror.spells import Spell
 from heliograph.naming import HEARTBEATS
 
 log = logging.getLogger("heliograph")
@@ -110,8 +111,7 @@ class _Target:
         self._schedule = Schedule()
         self._factor = -1
         self._is_topic_there = False
-        self._named: set[tuple[str, object]] = set()
-        """Causes of the present trouble that were logged."""
+        self._spell = Spell()
         self._changed = asyncio.Event()
         self._cluster = Cluster(
             alias,
@@ -169,9 +169,8 @@ class _Target:
             self._name(error)
             return False
         self.written += len(due)
-        if self._named:
-            self._named.clear()
-            log.info('heartbeats into "%s" are written again', self._alias)
+        if lasted := self._spell.end():
+            log.info('heartbeats into "%s" are written again %s', self._alias, lasted)
         return True
 
     async def _ensure_topic(self) -> None:
@@ -193,10 +192,8 @@ class _Target:
 
     def _name(self, error: HeliographError) -> None:
         """Once for each cause, until heartbeats are written again."""
-        cause = (error.code, error.details.get("error_code"))
-        if cause in self._named:
+        if not self._spell.is_news(f"{error.code} {error.details.get('error_code')}"):
             return
-        self._named.add(cause)
         way_out = ", or set emit.heartbeats.enabled = false" if isinstance(error, NotAuthorized) else ""
         log.warning('heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, way_out)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from heliograph.errors import HeliographError
+from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
 
@@ -28,7 +29,7 @@ class Loop:
         self._name = name
         self._interval_s = interval_s
         self._step = step
-        self._trouble = ""
+        self._spell = Spell()
         self.failures = 0
 
     async def run(self) -> None:
@@ -53,11 +54,9 @@ class Loop:
             await self._step()
         except HeliographError as error:
             self.failures += 1
-            if str(error) != self._trouble:
-                self._trouble = str(error)
+            if self._spell.is_news(str(error)):
                 log.warning("%s: %s; trying again, mirroring goes on", self._name, error)
             return False
-        if self._trouble:
-            self._trouble = ""
-            log.info("%s: works again", self._name)
+        if lasted := self._spell.end():
+            log.info("%s: works again %s", self._name, lasted)
         return True

@@ -114,7 +114,7 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Heliog
             for acl in acls
         ]
     )
-    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    response = await cluster.call(request, node_id=await cluster.controller())
     return _outcome(cluster, acls, response.results, "CreateAcls")
 
 
@@ -135,7 +135,7 @@ async def delete_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Heliog
             for acl in acls
         ]
     )
-    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    response = await cluster.call(request, node_id=await cluster.controller())
     return _outcome(cluster, acls, [_worst(result) for result in response.filter_results], "DeleteAcls")
 
 

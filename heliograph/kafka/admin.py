@@ -137,10 +137,10 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[st
             )
             for topic in topics
         ],
-        timeout_ms=30_000,
+        timeout_ms=20_000,
         validate_only=False,
     )
-    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    response = await cluster.call(request, node_id=await cluster.controller())
     wanted = {topic.name: topic for topic in topics}
     return {
         answer.name: None
@@ -172,10 +172,10 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
     topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
     request = messages.CreatePartitionsRequest(
         topics=[topic_class(name=name, count=count, assignments=None) for name, count in counts.items()],
-        timeout_ms=30_000,
+        timeout_ms=20_000,
         validate_only=False,
     )
-    response = await cluster.call(request, node_id=await cluster.controller(), timeout_s=40.0)
+    response = await cluster.call(request, node_id=await cluster.controller())
     return {
         answer.name: None
         if not answer.error_code

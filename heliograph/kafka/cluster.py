@@ -27,13 +27,16 @@ from heliograph.errors import (
 )
 from heliograph.kafka import messages
 from heliograph.kafka.codes import error_name, is_retriable
-from heliograph.kafka.connection import BufferPool, Connection, open_connection
+from heliograph.kafka.connection import REQUEST_TIMEOUT_S, BufferPool, Connection, open_connection
 from heliograph.kafka.sasl import Login, refused_login
 from heliograph.kafka.security import PLAINTEXT, Security
+from heliograph.kafka.throttle import MutedTime
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress
 
 MAIN = "main"
 _VERSION_PROBE_TIMEOUT_S = 10.0
+METADATA_TIMEOUT_S = 10.0
+"""Any broker knows it at once: another one is asked if this one does not answer."""
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE = 3, 5
 RENEW_SHARE = 0.8
 """Of a session's lifetime; then we log in again."""
@@ -90,7 +93,7 @@ class Cluster:
         *,
         client_id: str,
         connect_timeout_s: float = 5.0,
-        timeout_s: float = 30.0,
+        timeout_s: float = REQUEST_TIMEOUT_S,
         pool: BufferPool | None = None,
         security: Security = PLAINTEXT,
     ) -> None:
@@ -99,6 +102,8 @@ class Cluster:
         self.catalogue = _NOTHING
         self.coordinators: dict[str, int] = {}
         """Of groups, as far as known; see groups.py."""
+        self.muted = MutedTime()
+        """For the sake of its quotas."""
         self.pool = pool or BufferPool()
         self._bootstrap = tuple(bootstrap)
         self._connect_timeout_s = connect_timeout_s
@@ -164,20 +169,20 @@ class Cluster:
             if channel == MAIN and connection.is_open:
                 return connection
         known = [address for address in self.catalogue.brokers.values() if address not in self._bootstrap]
-        candidates = [*random.sample(self._bootstrap, len(self._bootstrap)), *known]
-        failures = []
-        for address in candidates:
+        failures: dict[BrokerAddress, HeliographError] = {}
+        for address in [*random.sample(self._bootstrap, len(self._bootstrap)), *known]:
             try:
                 return await self._connected(address, MAIN)
             except HeliographError as error:
-                failures.append(error)
-        telling = [error for error in failures if not isinstance(error, Unreachable)]
-        if telling or len(failures) == 1:
-            raise (telling or failures)[0]
+                failures[address] = error
+        in_order = {address: failures[address] for address in (*self._bootstrap, *known)}  # said the same every time
+        telling = [error for error in in_order.values() if not isinstance(error, Unreachable)]
+        if telling or len(in_order) == 1:
+            raise (telling or list(in_order.values()))[0]
         raise Unreachable(
-            f"none of {len(failures)} brokers answers",
+            f"none of {len(in_order)} brokers answers",
             where=f'"{self.alias}"',
-            why="; ".join(f"{address}: {error.what}" for address, error in zip(candidates, failures, strict=True)),
+            why="; ".join(f"{address}: {error.what}" for address, error in in_order.items()),
         )
 
     async def call(
@@ -206,7 +211,7 @@ class Cluster:
             else [messages.MetadataRequest.MetadataRequestTopic(name=name, topic_id=None) for name in wanted],
             allow_auto_topic_creation=False,
         )
-        response = await self.call(request)
+        response = await self.call(request, timeout_s=min(METADATA_TIMEOUT_S, self._timeout_s))
         found = _parse_topics(response, where=self._where())
         kept = {} if wanted is None else {n: t for n, t in self.catalogue.topics.items() if n not in wanted}
         self.catalogue = Catalogue(
@@ -247,6 +252,7 @@ class Cluster:
             connect_timeout_s=self._connect_timeout_s,
             timeout_s=self._timeout_s,
             tls=self.tls_context(),
+            muted=self.muted,
         )
         try:
             await self.greet(connection)
@@ -361,10 +367,12 @@ class Cluster:
         )
         body = await connection.send([data], correlation_id, timeout_s=timeout_s, urgent=urgent)
         try:
-            return messages.decode_response(request, body, where=connection.where)
+            response = messages.decode_response(request, body, where=connection.where)
         except ProtocolError as error:
             connection.close(error)
             raise
+        connection.throttle(int(getattr(response, "throttle_time_ms", 0) or 0))
+        return response
 
     def _where(self, address: BrokerAddress | None = None) -> str:
         return f'"{self.alias}"' if address is None else f'"{self.alias}" broker {address}'
@@ -389,6 +397,14 @@ _RIGHTS = {
 }
 
 
+_REMEDIES = {
+    19: "start the brokers that are down, or lower min.insync.replicas",
+    20: "start the brokers that are down, or lower min.insync.replicas",
+    56: "is the broker's disk full, or broken?",
+}
+"""What only the operator can do, while we try again."""
+
+
 def refused(
     code: int, what: str, *, where: str, message: str | None = None, remedy: str = ""
 ) -> BrokerRefused | NotAuthorized:
@@ -399,6 +415,7 @@ def refused(
         return NotAuthorized(
             f"{what} is not allowed", where=where, remedy=", or ".join(filter(None, remedies)), error_code=code
         )
+    remedy = remedy or _REMEDIES.get(code, "")
     return BrokerRefused(
         f"{what} refused with {error_name(code)}", where=where, why=message or "", remedy=remedy, error_code=code
     )

@@ -6,7 +6,9 @@ a few small headers and the untouched batches), answers arrive by `recv_into` in
 buffers that are used again. Answers come back in the order of the requests
 (Kafka handles one request of a connection at a time), so a late or unexpected
 answer means that the connection is lost: it fails every request in flight and
-never works again. asyncio's own transports are not used: before Python 3.12
+never works again. A peer that vanished without a word is noticed by a request's
+deadline, which begins anew with every sign of life, and on an idle connection by
+the kernel's probes. asyncio's own transports are not used: before Python 3.12
 they join what they gather, and they always copy what they receive.
 """
 
@@ -24,6 +26,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, TlsFailed, Unreachable
+from heliograph.kafka.throttle import MutedTime
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import TLS_ALERT, PlainWire, TlsWire, Wire, explain, start_tls
 
@@ -38,6 +41,14 @@ POOLED_FROM_BYTES = 64 * 1024
 POOLED_SIZES = tuple(size * 1024 * 1024 for size in (1, 2, 4, 9))
 WAKE_BYTES = 256 * 1024
 """While a large answer comes in, the kernel wakes us for so many bytes at a time: fewer turns of the loop."""
+REQUEST_TIMEOUT_S = 25.0
+"""For an answer, or for a sign that one is on its way; a broken way is noticed so soon, and within 30 s in all."""
+UNACKNOWLEDGED_S = 20.0
+"""The kernel gives up a connection whose bytes, its own probes included, are not acknowledged for so long."""
+PROBE_AFTER_S, PROBE_EVERY_S = 10, 5
+"""When nothing is on its way the kernel asks whether the peer is still there."""
+MAX_MUTED_S = 300.0
+"""Kafka's default quotas mute for 10 s at the most; a broker that says more than this says nonsense."""
 _SIZE = struct.Struct(">i")
 
 
@@ -96,7 +107,8 @@ _FREE_REFCOUNT = _free_refcount()
 class _Waiting(NamedTuple):
     correlation_id: int
     answer: asyncio.Future[memoryview]
-    deadline: float
+    sent_at: float
+    timeout_s: float
 
 
 _Held = tuple[Sequence[Buffer], int, float | None, asyncio.Future[memoryview]]
@@ -105,7 +117,16 @@ _Held = tuple[Sequence[Buffer], int, float | None, asyncio.Future[memoryview]]
 class Connection:
     """A connected broker. Made by `open_connection`."""
 
-    def __init__(self, wire: Wire, address: BrokerAddress, *, where: str, pool: BufferPool, timeout_s: float) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        address: BrokerAddress,
+        *,
+        where: str,
+        pool: BufferPool,
+        timeout_s: float,
+        muted: MutedTime | None = None,
+    ) -> None:
         self.address = address
         self.where = where
         self.timeout_s = timeout_s
@@ -117,7 +138,13 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
         self._waiting: deque[_Waiting] = deque()
-        self._held: list[_Held] | None = None
+        self._held: list[_Held] = []
+        self._is_held = False
+        self._muted = muted or MutedTime()
+        self._muted_until = 0.0
+        self._unmuting: asyncio.TimerHandle | None = None
+        self._alive_at = 0.0
+        """When the peer last took or gave bytes."""
         self._unsent: deque[memoryview] = deque()
         self._writing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -145,10 +172,10 @@ class Connection:
     ) -> asyncio.Future[memoryview]:
         """Send one framed request; the future gives the answer's body from its correlation id on.
 
-        While the connection is held only what is urgent leaves; the rest follows when it is released.
+        While the connection is held or muted only what is urgent leaves; the rest follows after that.
         """
         answer: asyncio.Future[memoryview] = self._loop.create_future()
-        if self._held is not None and not urgent:
+        if (self._is_held or self._held or self.is_muted) and not urgent:
             self._held.append((buffers, correlation_id, timeout_s, answer))
         else:
             self._send(buffers, correlation_id, timeout_s, answer)
@@ -156,10 +183,41 @@ class Connection:
 
     def hold(self) -> None:
         """Let nothing out but what is urgent: between the steps of a login the broker takes no other request."""
-        self._held = []
+        self._is_held = True
 
     def release(self) -> None:
-        held, self._held = self._held or [], None
+        self._is_held = False
+        self._send_held()
+
+    @property
+    def is_muted(self) -> bool:
+        return self._muted_until > self._loop.time()
+
+    def throttle(self, throttle_ms: int) -> None:
+        """The broker reads nothing from us for so long: nothing is sent until then, and no deadline runs."""
+        if throttle_ms <= 0 or not self.is_open:
+            return
+        now, seconds = self._loop.time(), min(throttle_ms / 1000, MAX_MUTED_S)
+        self._muted.note(now, seconds)
+        self._muted_until = max(self._muted_until, now + seconds)
+        self._wire.set_unacknowledged_s(seconds + UNACKNOWLEDGED_S)  # a full window is the throttle's work too
+        if self._unmuting is None:
+            self._unmuting = self._loop.call_at(self._muted_until, self._on_unmute)
+
+    def _on_unmute(self) -> None:
+        self._unmuting = None
+        if not self.is_open:
+            return
+        if self.is_muted:
+            self._unmuting = self._loop.call_at(self._muted_until, self._on_unmute)
+            return
+        self._wire.set_unacknowledged_s(UNACKNOWLEDGED_S)
+        self._send_held()
+
+    def _send_held(self) -> None:
+        if self._is_held or self.is_muted:
+            return
+        held, self._held = self._held, []
         for buffers, correlation_id, timeout_s, answer in held:
             if not answer.done():
                 self._send(buffers, correlation_id, timeout_s, answer)
@@ -174,11 +232,12 @@ class Connection:
         if self.failure is not None:
             answer.set_exception(self.failure)
             return
-        deadline = self._loop.time() + (timeout_s or self.timeout_s)
-        self._waiting.append(_Waiting(correlation_id, answer, deadline))
+        item = _Waiting(correlation_id, answer, self._loop.time(), timeout_s or self.timeout_s)
+        self._waiting.append(item)
         self._unsent.extend(memoryview(buffer) for buffer in buffers if len(buffer))
         if not self._writing:
             self._flush()
+        deadline = self._deadline_of(item)
         if self.is_open and (self._timer is None or deadline < self._timer.when()):
             self._set_timer(deadline)
 
@@ -190,13 +249,14 @@ class Connection:
         self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._unmuting):
+            if timer is not None:
+                timer.cancel()
         self._wire.close()
         self._unsent.clear()
         self._target = memoryview(b"")
         waiting, self._waiting = self._waiting, deque()
-        held, self._held = self._held or [], None
+        held, self._held = self._held, []
         for answer in (*(item.answer for item in waiting), *(answer for *_, answer in held)):
             if not answer.done():
                 answer.set_exception(self.failure)
@@ -207,6 +267,8 @@ class Connection:
         try:
             while unsent:
                 sent = self._wire.send(unsent)
+                if self._writing:  # there is room again: the peer takes what we send
+                    self._alive_at = self._loop.time()
                 while unsent and sent >= unsent[0].nbytes:
                     sent -= unsent.popleft().nbytes
                 if sent:
@@ -231,6 +293,7 @@ class Connection:
                     self.close(self._hung_up())
                     return
                 self._filled += received
+                self._alive_at = self._loop.time()
                 if self._filled == self._target.nbytes:
                     self._on_filled()
         except (BlockingIOError, InterruptedError):
@@ -283,6 +346,9 @@ class Connection:
         if not item.answer.done():
             item.answer.set_result(body)
 
+    def _deadline_of(self, item: _Waiting) -> float:
+        return max(item.sent_at, self._alive_at, self._muted_until) + item.timeout_s
+
     def _set_timer(self, deadline: float) -> None:
         """Look at the deadlines then; answered requests leave the timer as it is, which costs less than moving it."""
         if self._timer is not None:
@@ -293,7 +359,7 @@ class Connection:
         self._timer = None
         if not self._waiting:
             return
-        deadline = min(item.deadline for item in self._waiting)
+        deadline = min(map(self._deadline_of, self._waiting))
         if deadline > self._loop.time():
             self._set_timer(deadline)
             return
@@ -301,7 +367,6 @@ class Connection:
             Unreachable(
                 "no answer in time",
                 where=self.where,
-                why=f"{len(self._waiting)} requests were waiting",
                 remedy="is the broker alive and the network whole?",
             )
         )
@@ -335,17 +400,22 @@ async def open_connection(
     connect_timeout_s: float,
     timeout_s: float,
     tls: ssl.SSLContext | None = None,
+    muted: MutedTime | None = None,
 ) -> Connection:
     """Connect to one broker, in TLS if a context is given; raises Unreachable or TlsFailed."""
+    found: list[Resolved] | None = None
     try:
         async with asyncio.timeout(connect_timeout_s):
-            sock = await dial(await resolve(address, where=where), where=where)
+            found = await resolve(address, where=where)
+            sock = await dial(found, where=where)
             wire: Wire = PlainWire(sock) if tls is None else await start_tls(sock, tls, address.host, where=where)
     except TimeoutError as error:
+        if found is None:
+            raise _unresolved(address, f"no answer within {connect_timeout_s:g} s", where=where) from error
         raise too_slow(connect_timeout_s, where=where) from error
     except (ValueError, OverflowError, TypeError) as error:  # a broker may call itself anything in its metadata
         raise Unreachable(f'"{address.host}" port {address.port} is no address', where=where) from error
-    return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s)
+    return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s, muted=muted)
 
 
 def loopback_or_same(host: str) -> str:
@@ -359,18 +429,37 @@ def too_slow(timeout_s: float, *, where: str) -> Unreachable:
     )
 
 
+_lookups: dict[tuple[asyncio.AbstractEventLoop, str, int], asyncio.Task[list[Any]]] = {}
+"""Under way. A name server that is silent holds a thread for each, whatever we wait for: one a name, no more."""
+
+
 async def resolve(address: BrokerAddress, *, where: str) -> list[Resolved]:
-    """All addresses of a host name; raises Unreachable."""
+    """All addresses of a host name, looked up beside the event loop; raises Unreachable."""
     loop = asyncio.get_running_loop()
+    key = loop, loopback_or_same(address.host), address.port
+    lookup = _lookups.get(key)
+    if lookup is None:
+        lookup = _lookups[key] = loop.create_task(loop.getaddrinfo(*key[1:], type=socket.SOCK_STREAM))
+        lookup.add_done_callback(lambda task: _forget_lookup(key, task))
     try:
-        return await loop.getaddrinfo(loopback_or_same(address.host), address.port, type=socket.SOCK_STREAM)
+        return await asyncio.shield(lookup)
     except (socket.gaierror, UnicodeError) as error:
-        raise Unreachable(
-            f'host name "{address.host}" cannot be resolved',
-            where=where,
-            why=getattr(error, "strerror", "") or str(error),
-            remedy="check the name, and what resolves names here (DNS)",
-        ) from error
+        raise _unresolved(address, getattr(error, "strerror", "") or str(error), where=where) from error
+
+
+def _forget_lookup(key: tuple[asyncio.AbstractEventLoop, str, int], task: asyncio.Task[list[Any]]) -> None:
+    _lookups.pop(key, None)
+    if not task.cancelled():
+        task.exception()  # a failure nobody waits for any more is no news
+
+
+def _unresolved(address: BrokerAddress, why: str, *, where: str) -> Unreachable:
+    return Unreachable(
+        f'host name "{address.host}" cannot be resolved',
+        where=where,
+        why=why,
+        remedy="check the name, and what resolves names here (DNS)",
+    )
 
 
 async def dial(found: Sequence[Resolved], *, where: str) -> socket.socket:
@@ -391,7 +480,7 @@ async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[Resolved
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _watch(sock)
         try:
             await loop.sock_connect(sock, sockaddr)
             return sock
@@ -402,3 +491,12 @@ async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[Resolved
             sock.close()
             raise
     raise failure
+
+
+def _watch(sock: socket.socket) -> None:
+    """Let the kernel notice a peer that vanished, as far as it can: Linux has all of it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))

@@ -27,6 +27,11 @@ KeyValue = tuple[bytes, bytes | None]
 READ_BYTES = 4 * 1024 * 1024
 APPEND_BYTES = 512 * 1024
 RETRY_FOR_S = 15.0
+FETCH_GRACE_S = 15.0
+"""A fetch is answered when its wait is over; so much later its connection is taken for broken."""
+PRODUCE_GRACE_S = 5.0
+"""The same for a produce request, which the broker answers within the time that it is given."""
+APPEND_TIMEOUT_MS = 10_000
 TAIL_OFFSETS = 20
 
 
@@ -71,8 +76,9 @@ async def fetch_partition(
             max_bytes=max_bytes,
             isolation_level=int(read_committed),
         )
-        body = await connection.send([request], correlation_id)
+        body = await connection.send([request], correlation_id, timeout_s=max_wait_ms / 1000 + FETCH_GRACE_S)
         response = k01_fetch.decode_fetch_response(body, version)
+        connection.throttle(response.throttle_ms)
         if response.error_code:
             raise refused(response.error_code, "Fetch", where=connection.where)
         for fetched in response.topics:
@@ -192,10 +198,11 @@ async def _produce(
         list(topics.items()),
         correlation_id=correlation_id,
         client_id=cluster.client_id,
-        timeout_ms=10_000,
+        timeout_ms=APPEND_TIMEOUT_MS,
     )
-    body = await connection.send(request, correlation_id)
+    body = await connection.send(request, correlation_id, timeout_s=APPEND_TIMEOUT_MS / 1000 + PRODUCE_GRACE_S)
     response = k00_produce.decode_produce_response(body, version)
+    connection.throttle(response.throttle_ms)
     answers = {
         TopicPartition(str(topic.topic), answer.partition): (answer.error_code, answer.base_offset)
         for topic in response.topics

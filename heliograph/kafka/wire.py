@@ -11,6 +11,7 @@ import itertools
 import re
 import socket
 import ssl
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -43,6 +44,10 @@ class Wire(Protocol):
         """Ask the kernel to wake us only when so many bytes are there."""
         ...
 
+    def set_unacknowledged_s(self, seconds: float) -> None:
+        """How long the kernel waits for the peer to acknowledge or take bytes."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -58,6 +63,9 @@ class PlainWire:
 
     def set_wake_bytes(self, count: int) -> None:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    def set_unacknowledged_s(self, seconds: float) -> None:
+        _set_unacknowledged_s(self._sock, seconds)
 
 
 class TlsWire:
@@ -103,6 +111,14 @@ class TlsWire:
         encrypts more slowly than we decrypt: 2 to 3 turns of the loop per MB with this, 6 to 22 without.
         """
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, count - TLS_RECORD_BYTES))
+
+    def set_unacknowledged_s(self, seconds: float) -> None:
+        _set_unacknowledged_s(self._sock, seconds)
+
+
+def _set_unacknowledged_s(sock: socket.socket, seconds: float) -> None:
+    if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 def _joined(buffers: Sequence[memoryview]) -> bytes:

@@ -28,6 +28,7 @@ from heliograph.mirror.lease import Lease
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, plan_epoch
 from heliograph.mirror.progress import Progress
+from heliograph.mirror.spells import Spell
 from heliograph.mirror.tenure import Tenure
 
 log = logging.getLogger("heliograph")
@@ -43,6 +44,8 @@ INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
+NAMED = 5
+"""So many of many partitions are named."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""
 
@@ -92,6 +95,7 @@ class Driver:
         """Set while no epoch of ours runs that has the flow."""
         self._rates: dict[PartitionKey, float] = {}
         self._progress = {flow.name: Progress() for flow in self._flows}
+        self._rows_taken = {flow.name: Spell() for flow in self._flows}
         self._stopping = asyncio.Event()
         self._replan = asyncio.Event()
         self._epoch_id = 0
@@ -204,7 +208,13 @@ class Driver:
             return
         topics = len({topic for topic, _ in flow.entries})
         self._report(f"{flow.name}: {_counted(topics, 'topic')}, {_counted(len(flow.entries), 'partition')}")
-        loops = (self._discover_loop(flow), self._progress_loop(flow), self._rights_loop(flow), *self._beside(flow))
+        loops = (
+            self._discover_loop(flow),
+            self._progress_loop(flow),
+            self._rights_loop(flow),
+            self._restart_loop(flow),
+            *self._beside(flow),
+        )
         self._ready.append(flow)
         self._replan.set()
         try:
@@ -214,26 +224,42 @@ class Driver:
 
     async def _until_done(self, flow: FlowDriver, attempt: Callable[[], Awaitable[None]]) -> bool:
         """Try again and again until the clusters answer; False if that is of no use."""
-        pause, said = 1.0, ""
+        pause, spell = 1.0, Spell()
         while True:
             try:
                 await attempt()
+                if lasted := spell.end():
+                    log.info("%s: started %s", flow.name, lasted)
                 return True
             except (ConfigError, ProtocolError) as error:
+                if await self._may_restart(flow, str(error)):
+                    continue
                 if not self._ready:
                     raise
                 log.error("%s: not mirrored: %s", flow.name, error)
                 return False
             except HeliographError as error:
                 self._waiting[flow.name] = False  # nobody else is known to lead
-                if str(error) != said:
-                    said = str(error)
+                if spell.is_news(str(error)):
                     log.warning("%s: not started yet: %s; trying again", flow.name, error)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 1.5, 10.0)
 
     def _replan_now(self) -> None:
         self._replan.set()
+
+    async def _may_restart(self, flow: FlowDriver, why: str) -> bool:
+        """Wait until what failed for good may be tried again; False if it is not to be."""
+        wish, restarts = flow.flow.auto_restart, flow.restarts
+        pause_s = restarts.after_failure_s(wish)
+        if pause_s is None:
+            if wish is not None:
+                log.error("%s: given up after %d restarts: %s", flow.name, restarts.in_a_row, why)
+            return False
+        log.error("%s: failed: %s; restart %d follows in %.0f s", flow.name, why, restarts.in_a_row + 1, pause_s)
+        await asyncio.sleep(pause_s)
+        restarts.note()
+        return True
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
@@ -254,7 +280,7 @@ class Driver:
     # -- epochs --------------------------------------------------------------------------
 
     async def _run_epochs(self) -> None:
-        pause = 0.0
+        pause, spell = 0.0, Spell()
         while not self._stopping.is_set():
             self._replan.clear()
             flows = list(self._ready)
@@ -276,11 +302,14 @@ class Driver:
                 if rows is None:
                     self._has_strays = True
                     return
-                await self._take_rows(flows, rows)
                 pause = 0.0
+                if lasted := spell.end():
+                    log.info("an epoch succeeded again %s", lasted)
+                await self._take_rows(flows, rows)
             except HeliographError as error:
                 pause = min(max(0.5, pause * 2), 10.0)
-                log.warning("%s; the next epoch follows in %.1f s", error, pause)
+                if spell.is_news(str(error)):
+                    log.warning("%s; the next epoch follows in %.1f s", error, pause)
                 await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
                 await self._interruptible_sleep(pause)
             finally:
@@ -338,14 +367,20 @@ class Driver:
         for flow in flows:
             if flow not in self._ready:
                 continue  # another leads it now, and the ledger has what we copied
+            spell = self._rows_taken[flow.name]
             try:
                 await flow.take_rows([row for row in rows if row.flow == flow.name])
             except HeliographError as error:
-                log.warning("%s: %s", flow.name, error)
+                if spell.is_news(str(error)):
+                    log.warning("%s: %s", flow.name, error)
+            else:
+                if lasted := spell.end():
+                    log.info("%s: what lanes report is answered again %s", flow.name, lasted)
 
     # -- beside the epochs ---------------------------------------------------------------
 
     async def _discover_loop(self, flow: FlowDriver) -> None:
+        spell = Spell()
         while True:
             interval = flow.flow.refresh_topics_interval_s
             pause = interval if flow.is_complete else min(interval, INCOMPLETE_S)
@@ -361,11 +396,25 @@ class Driver:
                 if await flow.discover():
                     self._replan.set()
             except HeliographError as error:
-                log.warning("%s: topics not refreshed: %s", flow.name, error)
+                if spell.is_news(str(error)):
+                    log.warning("%s: topics not refreshed: %s; trying again", flow.name, error)
+            else:
+                if lasted := spell.end():
+                    log.info("%s: topics are refreshed again %s", flow.name, lasted)
+
+    async def _restart_loop(self, flow: FlowDriver) -> None:
+        """Partitions that failed are copied again, where that is wished."""
+        while True:
+            await flow.has_failed.wait()
+            flow.has_failed.clear()
+            failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(flow.failed)[:NAMED])
+            if await self._may_restart(flow, f"{_counted(len(flow.failed), 'partition')} ({failed})"):
+                flow.restart()
+                self._replan.set()
 
     async def _rights_loop(self, flow: FlowDriver) -> None:
         """Name rights that are missing; take up what was waiting for one when it is back."""
-        said = ""
+        spell = Spell()
         while True:
             await asyncio.sleep(RIGHTS_S)
             try:
@@ -373,13 +422,15 @@ class Driver:
                     flow.changed.set()
                     self._tenures[flow].stir()
             except HeliographError as error:
-                if str(error) != said:
-                    said = str(error)
+                if spell.is_news(str(error)):
                     log.warning("%s: rights not looked at: %s; trying again", flow.name, error)
+            else:
+                if lasted := spell.end():
+                    log.info("%s: rights are looked at again %s", flow.name, lasted)
 
     async def _listen(self, flow: FlowDriver) -> None:
         """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
-        silent: HeliographError | None = None
+        spell = Spell()
         while True:
             ledger = flow.ledger
             try:
@@ -387,14 +438,12 @@ class Driver:
                     flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
                 )
             except HeliographError as error:
-                if silent is None:
+                if spell.is_news(error.code):
                     log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
-                silent = error
                 await asyncio.sleep(1.0)
                 continue
-            if silent is not None:
-                log.info('%s: "%s" answers again', flow.name, flow.flow.target)
-                silent = None
+            if lasted := spell.end():
+                log.info('%s: "%s" answers again %s', flow.name, flow.flow.target, lasted)
             if flow.ledger is not ledger:
                 continue  # it is kept elsewhere now
             for key, value, following in formats.iter_ledger(answer.records, ledger.end):
@@ -411,6 +460,8 @@ class Driver:
                     flow.note_trouble(record)
                     if record.final:
                         self._replan.set()
+                elif isinstance(record, formats.Throttle):
+                    flow.throttling.note(record.cluster, record.client_id, record.muted_ms / 1000)
 
     async def _progress_loop(self, flow: FlowDriver) -> None:
         progress = self._progress[flow.name]
@@ -419,9 +470,9 @@ class Driver:
         progress.line(time.monotonic())
         while True:
             await asyncio.sleep(PROGRESS_S)
-            line = progress.line(time.monotonic())
+            line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
             if self._epoch_id:
-                self._report(f"{flow.name}: {', '.join(filter(None, (line, flow.carried)))}")
+                self._report(f"{flow.name}: {', '.join(filter(None, (line, flow.carried, throttled)))}")
             else:
                 self._report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
 

@@ -17,7 +17,7 @@ from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
 from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
-from heliograph.kafka.log import fetch_version
+from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 from heliograph.mirror import losses
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
@@ -73,6 +73,10 @@ class Fetcher:
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
         self._homeless: dict[PartitionCopy, HeliographError | None] = {}
+        self._due: dict[PartitionCopy, float] = {}
+        """When each of them is looked after."""
+        self._tries: dict[PartitionCopy, int] = {}
+        """Of each copy, since its last good answer."""
         self._homing: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -93,6 +97,7 @@ class Fetcher:
         """The copy was given back to the driver: fetch no more for it."""
         self._unhome(copy)
         self._homeless.pop(copy, None)
+        self._tries.pop(copy, None)
 
     def close(self) -> None:
         self._closed = True
@@ -110,9 +115,17 @@ class Fetcher:
         if error is None and leader is not None:
             self._place(copy, leader)
             return
-        self._homeless[copy] = error
+        self._wait(copy, error)
         if self._homing is None or self._homing.done():
             self._homing = self._spawn(self._find_homes())
+
+    def _wait(self, copy: PartitionCopy, error: HeliographError | None) -> None:
+        """Longer with every try in vain, each copy by itself."""
+        tries = self._tries.get(copy, 0)
+        pause = min(_MIN_PAUSE_S * 2 ** min(tries, 10), _MAX_PAUSE_S) * random.uniform(0.7, 1.3)
+        self._tries[copy] = tries + 1
+        self._homeless[copy] = error
+        self._due[copy] = asyncio.get_running_loop().time() + pause
 
     def _unhome(self, copy: PartitionCopy) -> None:
         if copy.fetch_node is not None:
@@ -130,19 +143,24 @@ class Fetcher:
             self._loops[node] = self._spawn(self._fetch_loop(node))
 
     async def _find_homes(self) -> None:
-        pause = _MIN_PAUSE_S
+        loop = asyncio.get_running_loop()
         while self._homeless and not self._closed:
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-            pause = min(pause * 2, _MAX_PAUSE_S)
-            try:
-                await self._cluster.refresh({copy.assignment.topic for copy in self._homeless})
-            except HeliographError as error:
-                for copy in self._homeless:
-                    copy.error = error
+            left = min(self._due[copy] for copy in self._homeless) - loop.time()
+            if left > 0:
+                await asyncio.sleep(min(left, _MIN_PAUSE_S))  # another one may be due sooner
                 continue
-            for copy, cause in list(self._homeless.items()):
-                del self._homeless[copy]
-                self._rehome(copy, cause)
+            due = [copy for copy in self._homeless if self._due[copy] <= loop.time()]
+            try:
+                await self._cluster.refresh({copy.assignment.topic for copy in due})
+            except HeliographError as error:
+                for copy in due:
+                    if copy in self._homeless:
+                        copy.error = error
+                        self._wait(copy, self._homeless[copy])
+                continue
+            for copy in due:
+                if copy in self._homeless:
+                    self._rehome(copy, self._homeless.pop(copy))
 
     def _rehome(self, copy: PartitionCopy, error: HeliographError | None) -> None:
         assignment = copy.assignment
@@ -160,7 +178,7 @@ class Fetcher:
             copy.error = error or self._cluster.no_leader(
                 assignment.topic, assignment.partition, "Fetch", where=assignment.name
             )
-            self._homeless[copy] = copy.error
+            self._wait(copy, copy.error)
         else:
             self._place(copy, leader)
 
@@ -235,12 +253,13 @@ class Fetcher:
             isolation_level=int(self._terms.read_committed),
             rack_id=self._terms.client_rack,
         )
-        body = await connection.send([request], correlation_id)
+        body = await connection.send([request], correlation_id, timeout_s=wait_ms / 1000 + FETCH_GRACE_S)
         try:
             response = k01_fetch.decode_fetch_response(body, version)
         except HeliographError as error:
             connection.close(error)
             raise
+        connection.throttle(response.throttle_ms)
         if response.error_code:
             raise refused(response.error_code, "Fetch", where=connection.where)
         for topic in response.topics:
@@ -319,6 +338,7 @@ class Fetcher:
             self._place(copy, answer.preferred_read_replica)
             return
         copy.strange = 0
+        self._tries.pop(copy, None)
         if not copy.failures or (not copy.has_work and copy.fetch_offset >= answer.high_watermark):
             copy.error, copy.failures = None, 0
         if answer.records or answer.high_watermark != copy.entry.source_end:

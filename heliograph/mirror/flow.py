@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import ClusterSettings, Flow, Settings
 from heliograph.errors import (
     ConfigError,
+    CorruptBatch,
     ForeignWrites,
     HeliographError,
     NotAuthorized,
+    RecordRefused,
     SecondWriter,
     TargetTopicLost,
     TopicRecreated,
@@ -37,9 +40,12 @@ from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
 from heliograph.mirror.rebuild import rebuild_pages
+from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.runs import OpenPage, Page
+from heliograph.mirror.spells import Spell, Waits
 from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
+from heliograph.mirror.throttling import Throttling
 
 log = logging.getLogger("heliograph")
 
@@ -48,6 +54,8 @@ FETCH_MAX_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 """Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
 LEADER_PAUSE_S = 0.5
+RESTARTABLE = (RecordRefused.code, CorruptBatch.code)
+"""What stops a partition and may be mended outside; what a policy stops stays stopped."""
 
 
 class FlowDriver:
@@ -91,7 +99,13 @@ class FlowDriver:
         """As written on the target; the driver follows it."""
         self._lacks = Lacks(flow, settings, source=self.source, target=self.target)
         self.outcomes: dict[str, int] = {}
-        self._waiting: dict[str, set[PartitionName]] = {}
+        self.restarts = Restarts()
+        self.failed: set[PartitionName] = set()
+        """Of the stopped ones, those that a restart may help."""
+        self.has_failed = asyncio.Event()
+        self.throttling = Throttling(flow.name)
+        self._waits = Waits(flow.name)
+        self._unwritten = Spell()
         self._producer_id = -1
         self._positions: dict[PartitionName, int] = {}
         self._known: dict[PartitionName, Entry] = {}
@@ -457,9 +471,10 @@ class FlowDriver:
             if where in self.entries:  # else it was deselected meanwhile
                 self.entries[where] = row.entry
             if not row.error_code:
-                self._waits_no_more(where, "")
+                self._waits.goes_on(where)
             if row.state == "released":
                 self._answer(where, Outcome(row.error_code, row.error_text, row.entry, row.details), starts)
+        self._note_unwritten(rows)
         if not starts:
             return
         for where in starts:
@@ -493,6 +508,16 @@ class FlowDriver:
             case Stop(whole_flow):
                 self.stopped[where] = outcome.text
                 self.halted = self.halted or whole_flow
+                if outcome.code in RESTARTABLE:
+                    self.failed.add(where)
+                    self.has_failed.set()
+
+    def restart(self) -> None:
+        """Copy again what failed; the next plan and look at the topics take it up."""
+        for where in self.failed:
+            self.stopped.pop(where, None)
+        self.failed.clear()
+        self.changed.set()
 
     def _outcome(self, code: str, where: PartitionName, text: str) -> None:
         self.outcomes[code] = self.outcomes.get(code, 0) + 1
@@ -506,19 +531,30 @@ class FlowDriver:
         if trouble.code in (ForeignWrites.code, SecondWriter.code) and not trouble.final:
             self._outcome(trouble.code, where, trouble.text)
             return
-        self._waits_no_more(where, trouble.text)
         if trouble.text and not trouble.final:
-            if trouble.text not in self._waiting:
-                log.warning("%s: waiting: %s", self.name, trouble.text)
-            self._waiting.setdefault(trouble.text, set()).add(where)
+            self._waits.note(where, trouble.text)
+        else:
+            self._waits.goes_on(where)
 
-    def _waits_no_more(self, where: PartitionName, but_for: str) -> None:
-        for text, partitions in list(self._waiting.items()):
-            if where in partitions and text != but_for:
-                partitions.discard(where)
-                if not partitions:
-                    del self._waiting[text]
-                    log.info("%s: over: %s", self.name, text)
+    def _note_unwritten(self, rows: Sequence[LedgerRow]) -> None:
+        """Lanes that could not write positions down may not have been able to say so in the ledger either."""
+        behind = [row for row in rows if row.unwritten]
+        if not behind:
+            if rows and (lasted := self._unwritten.end()):
+                log.info("%s: stored positions are up to date again %s", self.name, lasted)
+        elif self._unwritten.is_news(""):
+            log.warning(
+                "%s: the stored positions of %d partitions are %d records behind what is copied: they could not be "
+                "written; no data is at risk, the next start finds the rest in the target's log",
+                *(self.name, len(behind), sum(row.unwritten for row in behind)),
+            )
+
+    def look_at_throttling(self) -> str:
+        """What the driver's own clients waited for; what goes on, for the line of progress."""
+        for cluster in (self.source, self.target):
+            if seconds := cluster.muted.take_s(time.monotonic()):
+                self.throttling.note(cluster.alias, cluster.client_id, seconds)
+        return self.throttling.look()
 
     async def order_end(self, owner: str, epoch_id: int) -> None:
         """Tell the lanes of this epoch, and of all before it, to end now."""

@@ -127,6 +127,16 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """A lane's word to its driver: a cluster's quota kept it waiting for so long since it last told."""
+
+    cluster: str
+    client_id: str
+    muted_ms: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """The driver's word to whoever asks: what the flow lacks, and since when this is known."""
 
@@ -162,7 +172,7 @@ class StandbyRecord:
     host: str = ""
 
 
-LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord | PageRecord | Seen | Lease | StandbyRecord
+LedgerRecord = Claim | Order | Trouble | Throttle | Condition | EntryRecord | PageRecord | Seen | Lease | StandbyRecord
 
 _ENTRY_FIELDS = {
     "st": "source_topic_id",
@@ -223,6 +233,13 @@ def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
     return (
         _compact(["trouble", group_id, trouble.topic, trouble.partition]),
         _compact({"v": VERSION, "code": trouble.code, "text": trouble.text, "final": trouble.final}),
+    )
+
+
+def encode_throttle(group_id: str, throttle: Throttle) -> tuple[bytes, bytes]:
+    return (
+        _compact(["throttle", group_id, throttle.cluster, throttle.client_id]),
+        _compact({"v": VERSION, "muted": throttle.muted_ms, "ms": throttle.time_ms}),
     )
 
 
@@ -372,6 +389,9 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
             text=str(fields["text"]),
             final=bool(fields["final"]),
         )
+    if kind == "throttle":
+        muted_ms, time_ms = int(fields["muted"]), int(fields["ms"])
+        return Throttle(cluster=str(rest[0]), client_id=str(rest[1]), muted_ms=muted_ms, time_ms=time_ms)
     if kind == "condition":
         lacks = tuple(str(text) for text in fields["lacks"])
         return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]))

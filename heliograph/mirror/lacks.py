@@ -13,6 +13,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.mirror import formats, store
 from heliograph.mirror.grants import Grant, Grants
 from heliograph.mirror.rights import Resource
+from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
 
@@ -29,6 +30,7 @@ class Lacks:
         self._grants = Grants(flow, settings, source=source, target=target)
         self._missing: dict[str, Grant] = {}
         self._is_written = False
+        self._spell = Spell()
 
     def apply(self, flow: Flow, settings: Settings) -> None:
         self._flow = flow
@@ -40,8 +42,11 @@ class Lacks:
         try:
             found = await self._grants.look(topics[:TOPICS])
         except UnsupportedVersion as error:
-            log.warning("%s: rights are not looked at: %s", self._flow.name, error)
+            if self._spell.is_news(str(error)):
+                log.warning("%s: rights are not looked at: %s", self._flow.name, error)
             return False
+        if lasted := self._spell.end():
+            log.info("%s: rights are looked at %s", self._flow.name, lasted)
         missing = {grant.what: grant for grant in found if grant.is_missing}
         for what, grant in missing.items():
             if what not in self._missing:

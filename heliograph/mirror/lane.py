@@ -59,6 +59,8 @@ LISTEN_PAUSE_S = 1.0
 PARENT_CHECK_S = 0.5
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
+THROTTLE_TELL_S = 5.0
+"""How often a lane tells for how long it was throttled, while it is."""
 FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, TopicRecreated)
 """What settling cannot mend: where to go on is a question of policy."""
 _OFFSET_OUT_OF_RANGE = 1
@@ -229,8 +231,12 @@ class FlowLane:
         self._unsettled = asyncio.Event()
         self._unsettled.set()
         self._reading: set[PartitionCopy] = set()
-        """Copies whose target tail is being read."""
-        self._troubles: list[formats.Trouble] = []
+        """Copies whose target's log is being looked at."""
+        self._is_stale = True
+        """What is known of leaders may be of the past."""
+        self._words: list[KeyValue] = []
+        """To the driver, with the next flush."""
+        self._throttles_told = 0.0
         self._pump_due = False
         self._keys = {
             copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in self._copies
@@ -285,6 +291,7 @@ class FlowLane:
                 active_ms=active_ms,
                 host=host,
                 state=copy.state.value,
+                unwritten=max(0, copy.entry.source_offset - copy.flushed),
                 page=copy.page.pack(),
                 error_code=copy.error.code if copy.error else "",
                 error_text=str(copy.error) if copy.error else "",
@@ -342,23 +349,40 @@ class FlowLane:
 
     async def _settle_loop(self) -> None:
         known_source = self._source.catalogue.topics.keys() >= {copy.assignment.topic for copy in self._copies}
-        stale = not known_source or not self._target.catalogue.topics
+        self._is_stale = not known_source or not self._target.catalogue.topics
         while True:
             await self._unsettled.wait()
             self._unsettled.clear()
             copies = [copy for copy in self._copies if copy.state is State.SETTLING and copy not in self._reading]
             if not copies:
                 continue
+            stale, self._is_stale = self._is_stale, False
             try:
                 await self._ensure_metadata(copies, stale=stale)
-                ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
             except HeliographError as error:
-                stale = True
+                self._is_stale = True
                 self._all_wait(copies, error)
                 continue
-            stale = any(answer.error_code for answer in ends.values())
+            by_leader: dict[int | None, list[PartitionCopy]] = {}
             for copy in copies:
-                self._settle_one(copy, ends[_target_of(copy)])
+                by_leader.setdefault(self._target.catalogue.leader_of(*_target_of(copy)), []).append(copy)
+            self._reading.update(copies)
+            for group in by_leader.values():
+                self._lane.spawn(self._settle_at_leader(group))
+
+    async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
+        """One broker's partitions: those of others do not wait for a broker that does not answer."""
+        try:
+            ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
+        except HeliographError as error:
+            self._is_stale = True
+            self._all_wait(copies, error)
+            return
+        finally:
+            self._reading.difference_update(copies)
+        self._is_stale = self._is_stale or any(answer.error_code for answer in ends.values())
+        for copy in copies:
+            self._settle_one(copy, ends[_target_of(copy)])
 
     async def _ensure_metadata(self, copies: Sequence[PartitionCopy], *, stale: bool) -> None:
         targets = {copy.assignment.target_topic for copy in copies}
@@ -442,7 +466,8 @@ class FlowLane:
     def _tell(self, copy: PartitionCopy, code: str, text: str, *, final: bool) -> None:
         """A word to the driver, with the next flush."""
         topic, partition = copy.assignment.topic, copy.assignment.partition
-        self._troubles.append(formats.Trouble(topic=topic, partition=partition, code=code, text=text, final=final))
+        trouble = formats.Trouble(topic=topic, partition=partition, code=code, text=text, final=final)
+        self._words.append(formats.encode_trouble(self._terms.group_id, trouble))
 
     def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
         if settled is None:
@@ -483,15 +508,17 @@ class FlowLane:
                 return  # a later leader's entries must not be overwritten by ours
             dirty = [copy for copy in self._copies if copy.dirty]
             self._note_troubles()
-            troubles, self._troubles = self._troubles, []
-            if not dirty and not troubles:
+            self._note_throttling()
+            words, self._words = self._words, []
+            if not dirty and not words:
                 return
             for copy in dirty:
                 copy.dirty = False
             now_ms = int(time.time() * 1000)
-            ledger: list[KeyValue] = [formats.encode_trouble(self._terms.group_id, trouble) for trouble in troubles]
+            ledger = list(words)
             positions: dict[TopicPartition, list[KeyValue]] = {}
             pages: dict[PartitionCopy, list[Page]] = {}
+            offsets = {copy: copy.entry.source_offset for copy in dirty}  # copying goes on meanwhile
             for copy in dirty:
                 keys = self._keys[copy]
                 pages[copy] = copy.pages()
@@ -505,16 +532,16 @@ class FlowLane:
             try:
                 # The ledger first: a position ahead of its entry then means that another tool had the flow.
                 await append_all(self._target, {TopicPartition(self._terms.ledger_topic, 0): ledger}, now_ms=now_ms)
-                troubles = []
+                words = []
                 for copy, written in pages.items():
                     copy.page.written(written)
                 await append_all(self._target, positions, now_ms=now_ms)
-                for copy in dirty:
-                    copy.flushed = copy.entry.source_offset
+                for copy, offset in offsets.items():
+                    copy.flushed = offset
             except BaseException:
                 for copy in dirty:
                     copy.dirty = True
-                self._troubles = troubles + self._troubles
+                self._words = words + self._words
                 raise
 
     def _note_troubles(self) -> None:
@@ -529,6 +556,22 @@ class FlowLane:
             if text != copy.told and (error is None or copy.failures > 1 or copy.fetch_node is None):
                 copy.told = text
                 self._tell(copy, error.code if error else "", text, final=False)
+
+    def _note_throttling(self) -> None:
+        now = time.monotonic()
+        if now < self._throttles_told + THROTTLE_TELL_S:
+            return
+        for cluster in (self._source, self._target):
+            muted_ms = int(cluster.muted.take_s(now) * 1000)
+            if muted_ms:
+                self._throttles_told = now
+                throttle = formats.Throttle(
+                    cluster=cluster.alias,
+                    client_id=cluster.client_id,
+                    muted_ms=muted_ms,
+                    time_ms=int(time.time() * 1000),
+                )
+                self._words.append(formats.encode_throttle(self._terms.group_id, throttle))
 
     async def _listen(self) -> None:
         """End when the driver says so; its word stands in the ledger."""
@@ -581,7 +624,7 @@ def _not_flushed(behind: Sequence[PartitionCopy], terms: FlowTerms, error: Helio
     records = sum(copy.entry.source_offset - copy.flushed for copy in behind)
     return (
         f"{terms.name}: positions of {len(behind)} partitions ({names}{more}) were not written down, {records} records "
-        f"since the last time: {error}"
+        f"since the last time; copying goes on and no data is at risk: {error}"
     )
 
 

@@ -208,6 +208,8 @@ class Ledger:
     leadership: Leadership = field(default_factory=Leadership)
     standbys: dict[str, formats.StandbyRecord] = field(default_factory=dict)
     """By owner; who waited when that was written."""
+    throttles: dict[tuple[str, str], formats.Throttle] = field(default_factory=dict)
+    """The last word of each client, by (cluster, client id)."""
     end: int = 0
     unreadable: int = 0
     clock: Clock = clock
@@ -240,6 +242,8 @@ class Ledger:
                 self.standbys.pop(record.owner, None)
             case formats.StandbyRecord():
                 self.standbys[record.owner] = record
+            case formats.Throttle():
+                self.throttles[record.cluster, record.client_id] = record
             case Contact():
                 self.contact_ms = record.time_ms
             case LogEnds():

@@ -145,6 +145,8 @@ class LedgerRow:
     state: str
     page: PackedPage = b""
     """As in an assignment."""
+    unwritten: int = 0
+    """Source offsets copied since its position was last written down."""
     error_code: str = ""
     error_text: str = ""
     details: dict[str, Any] = field(default_factory=dict)

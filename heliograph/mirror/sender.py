@@ -30,7 +30,7 @@ from heliograph.errors import (
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
-from heliograph.kafka.log import produce_version
+from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
 from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
@@ -224,9 +224,9 @@ class Sender:
             client_id=self._cluster.client_id,
             timeout_ms=REQUEST_TIMEOUT_MS,
         )
-        alone = channel.in_flight == 0
+        alone = channel.in_flight == 0 and not connection.is_muted
         channel.in_flight += 1
-        answer = connection.send(request, correlation_id)
+        answer = connection.send(request, correlation_id, timeout_s=REQUEST_TIMEOUT_MS / 1000 + PRODUCE_GRACE_S)
         answer.add_done_callback(
             partial(
                 self._on_answer, _Request(channel, connection, pieces, version, time.monotonic() if alone else None)
@@ -250,6 +250,7 @@ class Sender:
             try:
                 response = k00_produce.decode_produce_response(future.result(), version)
                 answers = {(t.topic, answer.partition): answer for t in response.topics for answer in t.partitions}
+                connection.throttle(response.throttle_ms)
             except ProtocolError as error:
                 failure = error
                 connection.close(error)

@@ -15,6 +15,7 @@ from heliograph.errors import ClusterError, HeliographError
 from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.mirror.demand import new_copy
+from heliograph.mirror.spells import Spell
 from heliograph.mirror.store import wait_for_topics
 
 log = logging.getLogger("heliograph")
@@ -37,6 +38,7 @@ class TargetTopics:
     def __init__(self, flow: Flow, cluster: Cluster) -> None:
         self._flow = flow
         self._cluster = cluster
+        self._spell = Spell()
         self._limits: dict[str, TargetLimits] = {}
         self.refused: dict[str, HeliographError] = {}
         """By name on the target."""
@@ -88,8 +90,11 @@ class TargetTopics:
         try:
             configs = await topic_configs(self._cluster, remotes, _LIMITS)
         except ClusterError as error:
-            log.warning("%s: limits of the target's topics not read: %s", self._flow.name, error)
+            if self._spell.is_news(str(error)):
+                log.warning("%s: limits of the target's topics not read: %s", self._flow.name, error)
             return
+        if lasted := self._spell.end():
+            log.info("%s: limits of the target's topics are read again %s", self._flow.name, lasted)
         for name, values in configs.items():
             self._limits[name] = TargetLimits(
                 int(values.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),

@@ -19,6 +19,7 @@ from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
+from heliograph.mirror.throttling import QUIET_S
 
 STANDBY_S = 3 * tenure.STANDBY_S
 """One who has not said for so long that he waits does not."""
@@ -83,6 +84,8 @@ class FlowStatus:
     standbys: int = 0
     """Processes that wait for the leader's end, as far as they said so of late."""
     lacks: tuple[str, ...] = ()
+    throttled: tuple[str, ...] = ()
+    """By which cluster's quota, at the moment."""
     is_ready: bool = False
     problem: str = ""
 
@@ -105,7 +108,7 @@ class FlowStatus:
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
             "checkpoint": _ago(self.checkpoint_s),
-            "trouble": "; ".join(self.lacks) or self.problem or None,
+            "trouble": "; ".join((*self.lacks, *self.throttled)) or self.problem or None,
         }
 
 
@@ -151,8 +154,15 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         leader=Leader.of(lease, now_ms=now_ms) if lease is not None else None,
         standbys=sum(now_ms - standby.time_ms < STANDBY_S * 1000 for standby in ledger.standbys.values()),
         lacks=condition.lacks if condition else (),
+        throttled=_throttled(ledger),
         is_ready=ledger.claim is not None and not (condition is not None and condition.is_blocked),
     )
+
+
+def _throttled(ledger: Ledger) -> tuple[str, ...]:
+    """Clients tell it every few seconds while it lasts."""
+    fresh = [item for item in ledger.throttles.values() if time.time() - item.time_ms / 1000 < QUIET_S]
+    return tuple(f'throttled by "{alias}"' for alias in sorted({item.cluster for item in fresh}))
 
 
 def _since(time_ms: int) -> float | None:

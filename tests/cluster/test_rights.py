@@ -175,6 +175,10 @@ def lose_and_return(guarded: Guarded, taken: dict[Limited, list[Acl]]) -> float:
             what=text,
         )
     assert guarded.mirror.is_running
+    for user, acl in split(taken):
+        for text in (f"missing right: {user.principal} lacks {named(acl)} of", f"no longer missing: {named(acl)}"):
+            found = [line for line in guarded.mirror.stderr[said:] if text in line]
+            assert len(found) == 1, found
     return time.monotonic() - began
 
 

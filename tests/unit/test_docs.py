@@ -94,6 +94,18 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
                 "A-mm2", formats.Trouble(topic="foo", partition=7, code="DATA_LOST", text="x", final=True)
             ),
         ),
+        (
+            "throttle",
+            *formats.encode_throttle(
+                "A-mm2",
+                formats.Throttle(
+                    cluster="B",
+                    client_id="A->B|MirrorSourceConnector-0|replication-producer",
+                    muted_ms=2500,
+                    time_ms=1_700_000_000_000,
+                ),
+            ),
+        ),
         ("contact", *formats.encode_seen("A-mm2", test_formats.CONTACT)),
         ("ends", *formats.encode_seen("A-mm2", test_formats.LOG_ENDS)),
         ("group", *formats.encode_seen("A-mm2", test_formats.GROUP)),

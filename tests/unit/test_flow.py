@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -11,7 +12,9 @@ from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.formats import Trouble
 from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.model import LedgerRow
 from heliograph.mirror.outcomes import Outcome
+from heliograph.mirror.runs import OpenPage
 from heliograph.mirror.tenure import Tenure
 from tests.unit.logs import ENTRY
 
@@ -84,7 +87,7 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
     tell(0, "")
     assert [record.getMessage() for record in caplog.records] == ["a->b: waiting: no connection"]
     tell(1, "")
-    assert caplog.records[-1].getMessage() == "a->b: over: no connection"
+    assert caplog.records[-1].getMessage() == "a->b: over after 0.0 s: no connection"
     tell(1, "no connection")
     assert len(caplog.records) == 3
 
@@ -109,3 +112,37 @@ def test_a_flow_that_another_leads_gives_nothing_out() -> None:
     assert given_out(flow) == [0, 1]
     flow.tenure = Tenure(flow, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
     assert given_out(flow) == []
+
+
+def test_stored_positions_that_lag_are_said_once_and_once_when_they_are_up_to_date(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "heliograph")
+    flow = driver()
+
+    def end_epoch(*unwritten: int) -> None:
+        rows = [
+            LedgerRow(
+                flow="a->b",
+                topic="t",
+                partition=partition,
+                lane=0,
+                entry=ENTRY,
+                records=0,
+                bytes=0,
+                active_ms=1,
+                host="",
+                state="copying",
+                page=OpenPage(0).pack(),
+                unwritten=number,
+            )
+            for partition, number in enumerate(unwritten)
+        ]
+        asyncio.run(flow.take_rows(rows))
+
+    for unwritten in ((0, 0), (5, 7), (9, 7), (0, 0), (0, 0)):
+        end_epoch(*unwritten)
+    behind, over = caplog.messages
+    assert "the stored positions of 2 partitions are 12 records behind" in behind
+    assert "no data is at risk" in behind
+    assert over.startswith("a->b: stored positions are up to date again after ")

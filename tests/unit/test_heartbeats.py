@@ -139,7 +139,7 @@ def test_refusal_is_named_once_and_so_is_its_end(caplog: pytest.LogCaptureFixtur
     warning, info = caplog.messages
     assert warning.startswith('heartbeats into "B" are not written: NOT_AUTHORIZED: ')
     assert "emit.heartbeats.enabled = false" in warning
-    assert info == 'heartbeats into "B" are written again'
+    assert info.startswith('heartbeats into "B" are written again after ')
 
 
 def test_too_few_brokers_are_named_until_the_factor_is_lowered(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,7 +159,7 @@ def test_too_few_brokers_are_named_until_the_factor_is_lowered(caplog: pytest.Lo
         'heartbeats into "B" are not written: CONFIG: "B": "heartbeats" needs 3 replicas, and there is 1 broker; lower '
         "heartbeats.topic.replication.factor, or set emit.heartbeats.enabled = false; trying again"
     )
-    assert info == 'heartbeats into "B" are written again'
+    assert info.startswith('heartbeats into "B" are written again after ')
 
 
 def test_cluster_that_does_not_answer_is_named_once(
@@ -178,7 +178,7 @@ def test_cluster_that_does_not_answer_is_named_once(
     asyncio.run(test())
     warning, info = caplog.messages
     assert warning.startswith('heartbeats into "B" are not written: UNREACHABLE: ')
-    assert info == 'heartbeats into "B" are written again'
+    assert info.startswith('heartbeats into "B" are written again after ')
 
 
 def test_new_settings_count_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from uuid import UUID
@@ -311,6 +312,36 @@ def test_a_source_that_may_not_be_read_for_a_while_is_named_and_goes_on() -> Non
     run(test())
 
 
+def test_each_partition_backs_off_by_itself() -> None:
+    """One that is refused again and again is asked for less and less; another's moving leader is followed at once."""
+    asked = 0
+
+    async def count(call: Call) -> Any:
+        nonlocal asked
+        asked += any(wanted.partition == 0 for topic in call.request.topics for wanted in topic.partitions)
+        return await call.proceed()
+
+    async def test() -> None:
+        async with World(partitions=2, brokers=2) as world:
+            world.source.refuse(FETCH, "t", 0, NOT_AUTHORIZED, times=10_000)
+            world.source.control(FETCH, count)
+            async with world.lane() as lane:
+                await asyncio.sleep(1.5)
+                assert 3 < asked < 20
+                for leader in (1, 2, 1, 2):
+                    world.source.move_leader("t", 1, leader)
+                    at = len(world.copied(1))
+                    world.source.append("t", 1, recent(at, 2))
+                    await lane.until_copied(0, at + 2)
+                assert asked < 40
+                world.source.relent()
+                world.source.append("t", 0, recent(0, 2))
+                await lane.until_copied(2, 8)
+            assert (world.copied(0), world.copied(1)) == (numbers(2), numbers(8))
+
+    run(test())
+
+
 def test_a_flush_that_fails_is_told_with_its_counts_and_partitions_until_one_succeeds() -> None:
     async def test() -> None:
         async with World() as world:
@@ -324,6 +355,86 @@ def test_a_flush_that_fails_is_told_with_its_counts_and_partitions_until_one_suc
             assert "positions of 1 partitions (t-0) were not written down, 5 records since the last time" in texts[0]
             assert "NOT_AUTHORIZED" in texts[0]
             assert texts[-1] == ""
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "remedy"), [(56, "KAFKA_STORAGE_ERROR", "disk full"), (19, "NOT_ENOUGH_REPLICAS", "min.insync")]
+)
+def test_a_full_target_and_one_short_of_replicas_are_waited_for_and_named(code: int, name: str, remedy: str) -> None:
+    async def test() -> None:
+        async with World(partitions=2) as world:
+            world.target.refuse(PRODUCE, "a.t", 0, code, times=1_000)
+            for partition in range(2):
+                world.source.append("t", partition, recent(0, 5))
+            async with world.lane() as lane:
+                await lane.until(lambda: any(name in text for text in told(world)))
+                world.source.append("t", 1, recent(5, 2))
+                await lane.until_copied(0, 7)
+                world.target.relent()
+                await lane.until_copied(5, 7)
+                await lane.until(lambda: told(world)[-1] == "")
+            assert remedy in told(world)[0]
+            assert len(told(world)) == 2, "once when it begins, once when it is over"
+            assert (world.copied(0), world.copied(1)) == (numbers(5), numbers(7))
+
+    run(test())
+
+
+def test_a_batch_that_was_appended_with_too_few_replicas_does_not_come_twice() -> None:
+    left = 3
+
+    async def unsure(call: Call) -> Any:
+        nonlocal left
+        response = await call.proceed()
+        if call.version >= 13 and left:
+            left -= 1
+            response.responses[0].partition_responses[0].error_code = 20
+            response.responses[0].partition_responses[0].base_offset = -1
+        return response
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, unsure)
+            for number in range(10):
+                world.source.append("t", 0, recent(number, size=HEAVY))
+            async with world.lane() as lane:
+                await lane.until_copied(10)
+            assert left == 0
+            assert world.copied() == numbers(10)
+
+    run(test())
+
+
+def test_a_slow_target_is_waited_for() -> None:
+    async def slow(call: Call) -> Any:
+        await asyncio.sleep(0.3)
+        return await call.proceed()
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, slow)
+            for number in range(8):
+                world.source.append("t", 0, recent(number, size=HEAVY))
+            async with world.lane() as lane:
+                await lane.until_copied(8)
+            assert world.copied() == numbers(8)
+            assert lane.rows[0].error_code == ""
+
+    run(test())
+
+
+def test_a_row_says_how_far_the_stored_position_lags() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.target.refuse(PRODUCE, LEDGER, 0, NOT_AUTHORIZED, times=1_000)
+            world.source.append("t", 0, recent(0, 5))
+            async with world.lane(duration_ms=1_500) as lane:
+                await lane.until_copied(5)
+                await lane.end()
+            (row,) = lane.rows
+            assert (row.state, row.entry.n, row.unwritten) == ("copying", 5, 5)
 
     run(test())
 

@@ -1,0 +1,65 @@
+"""Troubles that last: a line when one begins, one when it is over and how long it took, none for each try."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+
+log = logging.getLogger("heliograph")
+
+Clock = Callable[[], float]
+
+
+class Spell:
+    """One job's trouble, from the first failure to the next success."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._began = 0.0
+        self._said: set[str] = set()
+        self.tries = 0
+        """That failed in this spell."""
+
+    def is_news(self, text: str) -> bool:
+        """A try failed; True if this cause has not been said in this spell."""
+        if not self.tries:
+            self._began = self._clock()
+        self.tries += 1
+        is_news = text not in self._said
+        self._said.add(text)
+        return is_news
+
+    def end(self) -> str:
+        """A try succeeded: how long that took; nothing if all was well before."""
+        if not self.tries:
+            return ""
+        lasted = f"after {self._clock() - self._began:.1f} s"
+        self.tries = 0
+        self._said.clear()
+        return lasted
+
+
+class Waits:
+    """What keeps partitions of a flow waiting: each cause is said once, however many partitions it keeps.
+
+    One that goes to and fro between causes waits for all of them until it goes on.
+    """
+
+    def __init__(self, flow: str, clock: Clock = time.monotonic) -> None:
+        self._flow = flow
+        self._clock = clock
+        self._causes: dict[str, tuple[float, set[Hashable]]] = {}
+
+    def note(self, where: Hashable, text: str) -> None:
+        if text not in self._causes:
+            log.warning("%s: waiting: %s", self._flow, text)
+            self._causes[text] = self._clock(), set()
+        self._causes[text][1].add(where)
+
+    def goes_on(self, where: Hashable) -> None:
+        for text, (began, partitions) in list(self._causes.items()):
+            partitions.discard(where)
+            if not partitions:
+                del self._causes[text]
+                log.info("%s: over after %.1f s: %s", self._flow, self._clock() - began, text)
