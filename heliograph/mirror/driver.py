@@ -301,6 +301,7 @@ class Driver:
                 answer = await fetch_partition(
                     flow.target, flow.ledger_topic, 0, flow.ledger.end, channel="listen", max_wait_ms=5_000
                 )
+                records = list(formats.iter_ledger(answer.records, flow.ledger.end))
             except HeliographError as error:
                 if silent is None:
                     log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
@@ -310,7 +311,7 @@ class Driver:
             if silent is not None:
                 log.info('%s: "%s" answers again', flow.name, flow.flow.target)
                 silent = None
-            for key, value, following in formats.iter_ledger(answer.records, flow.ledger.end):
+            for key, value, following in records:
                 flow.ledger.end = following
                 record = flow.ledger.take(key, value)
                 if isinstance(record, formats.EntryRecord):
