@@ -53,6 +53,8 @@ _PRODUCER_AT = 43
 _BEFORE_LENGTH = 12  # base offset and the length itself
 _MIN_LENGTH = HEADER_SIZE - _BEFORE_LENGTH
 _MIN_RECORD = 7
+MAX_BASE_OFFSET = (1 << 63) - (1 << 31) - 1
+"""Beyond it the offset after a batch may be no offset any more."""
 
 _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
@@ -175,7 +177,8 @@ def iter_batches(view: memoryview, *, where: str = "") -> Iterator[tuple[BatchHe
     while end - pos >= HEADER_SIZE:
         header = new(BatchHeader, unpack(view, pos))
         length = header[1]
-        if header[3] != MAGIC or length < _MIN_LENGTH or header[0] < 0 or header[6] < 0 or header[12] < 0:
+        sane = header[3] == MAGIC and length >= _MIN_LENGTH and header[6] >= 0 and header[12] >= 0
+        if not sane or not 0 <= header[0] <= MAX_BASE_OFFSET:
             raise _nonsense(header, where)
         following = pos + length + _BEFORE_LENGTH
         if following > end:
@@ -323,10 +326,15 @@ def iter_records(
         headers, pos = _read_headers(data, pos, end, header, where)
         if pos != end:
             raise broken_record(header, f"{end - pos} bytes too many in a record", where)
-        timestamp = header.base_timestamp + timestamp_delta if fixed_timestamp is None else fixed_timestamp
+        timestamp = wrap(header.base_timestamp + timestamp_delta) if fixed_timestamp is None else fixed_timestamp
         yield Record(header.base_offset + offset_delta, timestamp, key, value, headers)
     if pos != len(data):
         raise broken_record(header, f"{len(data) - pos} bytes after the last record", where)
+
+
+def wrap(number: int) -> int:
+    """As Java's long: timestamps far apart have a delta that does not fit in one, and meet again by wrapping."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def read_varint(data: bytes, pos: int, end: int, header: BatchHeader, where: str = "") -> tuple[int, int]:

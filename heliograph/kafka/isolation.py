@@ -18,25 +18,31 @@ def visible_batches(
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The batches of a fetch answer from `start` on; those not to be copied have a record count of 0 and no bytes.
 
-    Never copied: control batches, and with read_committed what belongs to aborted transactions.
+    Never copied: control batches, and with read_committed what belongs to aborted transactions. Whatever is passed
+    over has its checksum checked here, or a damaged header could make records vanish; the rest is left to the caller.
     """
     aborted = _Aborted(answer, where) if read_committed and answer.aborted else None
     for batch in iter_batches(answer.records, where=where):
         header = batch[0]
-        special = header[5] & CONTROL or aborted  # by index: hot where batches hold one record
-        judged = _judged(header, batch[1], aborted) if special else batch
+        special = header[5] & CONTROL or aborted or not header[12]  # by index: hot where batches hold one record
+        judged = _judged(header, batch[1], aborted, where) if special else batch
         if header[0] + header[6] >= start:
             yield judged
+        else:
+            check_crc(batch[1], where=where)
 
 
-def _judged(header: BatchHeader, view: memoryview, aborted: _Aborted | None) -> tuple[BatchHeader, memoryview]:
+def _judged(
+    header: BatchHeader, view: memoryview, aborted: _Aborted | None, where: str
+) -> tuple[BatchHeader, memoryview]:
     """The batch, or an empty one in its place if it is not to be copied."""
     if aborted:
         aborted.reach(header)
-        if header.is_control:
-            aborted.end(header, view)
-        elif not aborted.covers(header):
+        if header.record_count and not header.is_control and not aborted.covers(header):
             return header, view
+    check_crc(view, where=where)
+    if aborted and header.is_control:
+        aborted.end(header, view)
     return header._replace(record_count=0), view[:0]
 
 
@@ -58,7 +64,6 @@ class _Aborted:
 
     def end(self, header: BatchHeader, view: memoryview) -> None:
         """A marker ends its producer's transaction (a control record's key: version i16, type i16; 0 is abort)."""
-        check_crc(view, where=self._where)
         for record in iter_records(header, view, where=self._where):
             if record.key is not None and record.key[2:4] == b"\x00\x00":
                 self._open.discard(header.producer_id)

@@ -2,11 +2,12 @@
 
 The only module that imports them: should that library change, only this file
 does. It owns the version caps (the newest versions we have tested) and turns
-whatever the library raises on broken bytes into ProtocolError.
+whatever the library raises on broken bytes, and what it lets pass, into ProtocolError.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -101,6 +102,22 @@ _NEWEST: dict[int, int] = {
     AlterUserScramCredentialsRequest.API_KEY: 0,
 }
 
+_UNREADABLE = (
+    struct.error,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What the library raises on bytes that are no answer."""
+_ENDLESS_NUMBER = re.compile(rb"[\x80-\xff]{65536}")
+"""The library reads a variable-length number to its end, however far that is, and the time it takes is quadratic."""
+_NONE_FOR_ZERO = ("uuid", "bitfield")
+"""Types whose zero the library gives as None."""
+
 _NEEDED = (MetadataRequest, ListOffsetsRequest, DescribeConfigsRequest, CreateTopicsRequest, CreatePartitionsRequest)
 
 
@@ -140,8 +157,27 @@ def decode_response(request: ApiMessage, body: memoryview, *, where: str) -> Any
     """The answer to `request`; `body` begins with the correlation id."""
     response_class = ResponseClassRegistry.get_response_class(request.header)
     try:
-        return response_class.decode(bytes(body), header=True)
-    except (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
+        if _ENDLESS_NUMBER.search(body):
+            raise ValueError("a number without end")
+        response = response_class.decode(bytes(body), header=True)
+        _require_no_null(response)
+    except _UNREADABLE as error:
         raise ProtocolError(
             f"the answer to {request.name} cannot be read", where=where, why=f"{type(error).__name__}: {error}"
         ) from None  # the cause holds the answer, and a broker may repeat our password
+    return response
+
+
+def _require_no_null(message: Any) -> None:
+    """The library takes null for every text and every array; ours to refuse it where the protocol does."""
+    version = message.version
+    for field in message._struct.untagged_fields(version):
+        if field.is_batchable():
+            continue
+        value = getattr(message, field.name)
+        if value is None:
+            if field.type_str not in _NONE_FOR_ZERO and not field.nullable_for_version_q(version):
+                raise ValueError(f"{field.name} is null")
+        elif field.is_struct_array():
+            for element in value:
+                _require_no_null(element)

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from heliograph.errors import HeliographError
+from heliograph.errors import CorruptBatch, HeliographError
 from heliograph.kafka.batch import BatchHeader, iter_batches, leader_epoch_of, rewrite_header
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.kafka.isolation import visible_batches
@@ -183,11 +183,14 @@ class PartitionCopy:
         size, count = (0, 0) if queue or (self._read_committed and answer.aborted) else self._take_singles(answer)
         if size:
             answer = answer._replace(records=answer.records[size:])
-        header = None
+        header, following = None, -1
         for batch in visible_batches(
             answer, self.fetch_offset, read_committed=self._read_committed, where=self.assignment.name
         ):
             header, view = batch
+            if header[0] < following:
+                raise _out_of_order(header, following, self.assignment)
+            following = header[0] + header[6] + 1
             count += 1
             if header[12] or queue or self._parts:
                 queue.append(batch)
@@ -198,7 +201,9 @@ class PartitionCopy:
         if header is not None:
             if header.leader_epoch != self.fetch_epoch:
                 self._follow_epochs(answer)
-            self.fetch_offset = header.next_offset
+            self.fetch_offset = following
+        elif answer.records and not count:
+            raise _no_batch(answer, self.fetch_offset, self.assignment)
         if count:
             self.wanted_bytes = min(max(LEAST_FETCH_BYTES, size // count * BATCHES_PER_FETCH), MOST_FETCH_BYTES)
             self.room_bytes = self.wanted_bytes // 2
@@ -363,3 +368,20 @@ class PartitionCopy:
         self.failures = 0
         self.error = None
         self.dirty = True
+
+
+def _out_of_order(header: BatchHeader, following: int, assignment: Assignment) -> CorruptBatch:
+    """Base offsets are outside the checksum: that batches follow each other is all that can be told of them."""
+    return CorruptBatch(
+        f"a batch begins at offset {header.base_offset}, the one before it ends at {following - 1}",
+        where=assignment.name,
+        base_offset=header.base_offset,
+    )
+
+
+def _no_batch(answer: FetchedPartition, offset: int, assignment: Assignment) -> CorruptBatch:
+    return CorruptBatch(
+        f"{len(answer.records)} bytes were fetched at offset {offset}, and no whole batch that reaches it",
+        where=assignment.name,
+        base_offset=offset,
+    )

@@ -437,6 +437,7 @@ class Driver:
                 answer = await fetch_partition(
                     flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
                 )
+                records = list(formats.iter_ledger(answer.records, ledger.end))
             except HeliographError as error:
                 if spell.is_news(error.code):
                     log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
@@ -446,7 +447,7 @@ class Driver:
                 log.info('%s: "%s" answers again %s', flow.name, flow.flow.target, lasted)
             if flow.ledger is not ledger:
                 continue  # it is kept elsewhere now
-            for key, value, following in formats.iter_ledger(answer.records, ledger.end):
+            for key, value, following in records:
                 ledger.end = following
                 record = ledger.take(key, value)
                 if isinstance(record, Lease):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.kafka.batch import iter_batches, iter_records
+from heliograph.kafka.batch import check_crc, iter_batches, iter_records
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Entry
@@ -308,6 +308,7 @@ def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None,
     for header, view in iter_batches(records):
         if header.is_control or header.next_offset <= start:
             continue
+        check_crc(view)
         for record in iter_records(header, view):
             if record.offset >= start:
                 yield record.key, record.value, record.offset + 1

@@ -431,7 +431,10 @@ class FlowLane:
                 source=SourceLog(self._source, copy.assignment, read_committed=self._terms.read_committed),
             )
         except DataError as error:
-            self._release(copy, error)
+            if isinstance(error, CorruptBatch) and copy.failures < CORRUPT_TRIES:
+                self._all_wait([copy], error)
+            else:
+                self._release(copy, error)
         except HeliographError as error:
             if isinstance(error, NotAuthorized) and target.is_forbidden:
                 self._release(copy, _unread(copy, target_end, error))
@@ -586,12 +589,13 @@ class FlowLane:
                     channel="listen",
                     max_wait_ms=min(LISTEN_WAIT_MS, max(1, self._lane.time_left_ms())),
                 )
+                records = list(formats.iter_ledger(answer.records, offset))
             except HeliographError as error:
                 if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
                     offset = 0  # the topic was made anew
                 await asyncio.sleep(LISTEN_PAUSE_S if isinstance(error, NotAuthorized) else MIN_PAUSE_S)
                 continue
-            for key, value, following in formats.iter_ledger(answer.records, offset):
+            for key, value, following in records:
                 offset = following
                 if formats.is_word(key):
                     self._hear(formats.parse_ledger(self._terms.group_id, key, value))

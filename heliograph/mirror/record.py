@@ -37,6 +37,7 @@ from heliograph.kafka.batch import (
     broken_record,
     iter_records,
     seal_batch,
+    wrap,
     wrong_crc,
 )
 from heliograph.kafka.codec.primitives import Buffer, encode_varint, read_uvarint
@@ -55,6 +56,8 @@ VARINTS = [encode_varint(n) for n in range(TABLE)] + [encode_varint(n) for n in 
 HEADS = [varint + b"\x00" for varint in VARINTS[:TABLE]]
 
 _CRC_START = 21
+_WIDE = 1 << 62
+"""A timestamp beyond it, plus a delta, may be none."""
 _MIN_RECORD_BATCH = HEADER_SIZE - 12 + 7  # the length field of a batch with the smallest record
 _RECORD_START = struct.Struct(">BBBBB")  # a two-byte length, attributes, one-byte timestamp and offset deltas
 _SHORTCUT_START = HEADER_SIZE + _RECORD_START.size
@@ -171,6 +174,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
     size = len(data)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     previous, last = base_offset - 1, header.last_offset
+    wide = not -_WIDE <= base_timestamp <= _WIDE
     raws: list[_Raw] = []
     append = raws.append
     pos = 0
@@ -184,7 +188,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
                 pos += 2
             else:
                 number, pos = read_uvarint(data, pos)
-            end = pos + (number >> 1)
+            end = pos + ((number >> 1) ^ -(number & 1))
             pos += 1  # attributes
             number = data[pos]
             if number < 0x80:
@@ -194,6 +198,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
                 pos += 2
             else:
                 number, pos = read_uvarint(data, pos, max_bytes=10)
+                wide = True
             timestamp = base_timestamp + ((number >> 1) ^ -(number & 1))
             number = data[pos]
             if number < 0x80:
@@ -212,9 +217,14 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
         raise broken_record(header, "the records end early", where) from error
     if pos != size:
         raise broken_record(header, f"{size - pos} bytes after the last record", where)
+    return _restamped(header, raws) if wide or header.is_log_append_time else raws
+
+
+def _restamped(header: BatchHeader, raws: list[_Raw]) -> list[_Raw]:
+    """With the broker's own time, or with sums brought back to the size of a timestamp."""
     if header.is_log_append_time:
         return [(offset, header.max_timestamp, rest) for offset, _, rest in raws]
-    return raws
+    return [(offset, wrap(timestamp), rest) for offset, timestamp, rest in raws]
 
 
 def _expansion(batches: Iterable[Batch], raws: Sequence[_Raw]) -> float:
@@ -262,7 +272,7 @@ def _build(raws: Sequence[_Raw], start: int, limit: int) -> _Body:
     for index in range(start, len(raws)):
         _, timestamp, rest = raws[index]
         delta = timestamp - base_timestamp
-        stamp = VARINTS[delta] if -TABLE <= delta < TABLE else encode_varint(delta)
+        stamp = VARINTS[delta] if -TABLE <= delta < TABLE else encode_varint(wrap(delta))
         delta = index - start
         order = VARINTS[delta] if delta < TABLE else encode_varint(delta)
         length = 1 + len(stamp) + len(order) + len(rest)

@@ -16,6 +16,7 @@ from crc32c import crc32c
 from heliograph.kafka.batch import (
     HEADER_SIZE,
     MAGIC,
+    MAX_BASE_OFFSET,
     TRANSACTIONAL,
     leader_epoch_of,
     parse_header,
@@ -55,7 +56,8 @@ def merge_singles(records: memoryview, *, position: int, max_bytes: int, where: 
             break
         low, high, _, timestamp_delta, offset_delta = start(records, pos + HEADER_SIZE)
         fits = low >= 0x80 > high and (low - 0x80 | high << 7) == 2 * (length - _LENGTH_TO_RECORD)
-        if not fits or timestamp_delta or offset_delta or offset < position or offset != expected >= 0:
+        in_order = offset == expected if expected >= 0 else position <= offset <= MAX_BASE_OFFSET
+        if not fits or timestamp_delta or offset_delta or not in_order:
             break
         if crc32c(records[pos + _CRC_START : following]) != crc:
             raise wrong_crc(parse_header(records, pos), where=where)
