@@ -54,6 +54,7 @@ def build_settings(
         spark={key: entry.value for key, entry in top.config.items() if key.startswith("spark.")},
         epoch_ms=top.number("epoch.ms"),
         executor_secrets=top.text("executor.secrets"),
+        executor_packages=top.text("executor.packages"),
         other_heartbeats=_read_heartbeats(top, State(top.text("heartbeats.state"))) if everywhere else None,
         only_targets=tuple(only_targets),
         resources=tuple(part.resource for part in parts if part.resource is not None),

@@ -28,6 +28,7 @@ from heliograph.config.settings import ClusterSettings, Flow, Settings
 from heliograph.config.table import DEFAULTS, Scope, Where, find_key, owner_of
 from heliograph.errors import ConfigError
 
+_OF_SPARK = ("spark", "epoch_ms", "executor_secrets", "executor_packages")
 _STATE_KEYS = {
     Connector.SOURCE: "state",
     Connector.CHECKPOINT: "checkpoints.state",
@@ -106,8 +107,8 @@ def _differences(one: Settings, other: Settings) -> Iterator[str]:
         yield "the clusters"
     if list(one.heartbeat_pairs().items()) != list(other.heartbeat_pairs().items()):
         yield "the pairs with heartbeats"
-    if (one.spark, one.epoch_ms, one.executor_secrets) != (other.spark, other.epoch_ms, other.executor_secrets):
-        yield "spark.*, epoch.ms or executor.secrets"
+    if any(getattr(one, name) != getattr(other, name) for name in _OF_SPARK):
+        yield "spark.*, epoch.ms, executor.secrets or executor.packages"
 
 
 def _different_fields(one: Flow | ClusterSettings, other: Flow | ClusterSettings | None, name: str) -> Iterator[str]:

@@ -147,6 +147,17 @@ _GLOBAL_KEYS = (
         choices=("send", "mount"),
         own=True,
     ),
+    _key(
+        "executor.packages",
+        T,
+        "ship",
+        Scope.GLOBAL,
+        H,
+        "Python packages that a lane needs and Spark's executors lack: `ship` sends those of this machine if they fit "
+        "there, `installed` only names them",
+        choices=("ship", "installed"),
+        own=True,
+    ),
     _key("lease.ms", N, "6000", Scope.GLOBAL, L, "how long a silent leader keeps a flow", low=1000, own=True),
 )
 

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from heliograph.config.settings import Settings
-from heliograph.errors import ConfigError, HeliographError, ProtocolError
+from heliograph.errors import ConfigError, HeliographError, ProtocolError, SparkFailed
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror.plan import PartitionKey, plan_epoch
+from heliograph.mirror.plan import PartitionKey, Workforce, plan_epoch, useful_lanes
 from heliograph.mirror.progress import Progress
 
 log = logging.getLogger("heliograph")
@@ -38,6 +38,8 @@ INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
+WORKFORCE_S = 1.0
+"""How often Spark's executors are looked at."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""
 
@@ -51,8 +53,12 @@ class Epochs(Protocol):
         ...
 
     @property
-    def slots(self) -> int: ...
+    def workforce(self) -> Workforce: ...
     def start(self) -> None: ...
+    def equip(self) -> None:
+        """Make new executors ready for lanes, while others run."""
+        ...
+
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]: ...
     def cancel(self) -> None: ...
 
@@ -85,6 +91,10 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
+        self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-watch")
+        self._planned_for = Workforce(frozenset(), 0)
+        self._useful = 0
+        """How many lanes the last plan would have had with slots for all."""
 
     def apply(self, settings: Settings) -> None:
         """Go on with changed settings of the same flows."""
@@ -164,6 +174,8 @@ class Driver:
         await self._first_of(starting, self._stopping.wait())
         if not self._stopping.is_set():
             starting.result()
+            if not self._epochs.is_local:
+                self._spawn(self._watch_workforce())
             await self._run_epochs()
 
     async def _wait_for_replan(self) -> bool:
@@ -200,6 +212,8 @@ class Driver:
                 log.warning("%s; the next epoch follows in %.1f s", error, pause)
                 await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
                 await self._interruptible_sleep(pause)
+                for flow in flows:
+                    flow.take_written()
                 continue
             pause = 0.0
             if rows is None:
@@ -208,12 +222,16 @@ class Driver:
 
     def _plan(self, flows: Sequence[FlowDriver]) -> EpochPlan:
         self._epoch_id += 1
+        self._planned_for = self._epochs.workforce
+        assignments = {flow.name: flow.assignments() for flow in flows}
+        tasks_max = {flow.name: flow.flow.tasks_max for flow in flows}
+        self._useful = useful_lanes({name: len(items) for name, items in assignments.items()}, tasks_max)
         return plan_epoch(
             self._epoch_id,
-            [assignment for flow in flows for assignment in flow.assignments()],
+            [assignment for items in assignments.values() for assignment in items],
             rates=self._rates,
-            tasks_max={flow.name: flow.flow.tasks_max for flow in flows},
-            slots=max(1, self._epochs.slots),
+            tasks_max=tasks_max,
+            slots=max(1, self._planned_for.slots),
         )
 
     async def _run_epoch(
@@ -259,6 +277,26 @@ class Driver:
                 log.warning("%s: %s", flow.name, error)
 
     # -- beside the epochs ---------------------------------------------------------------
+
+    async def _watch_workforce(self) -> None:
+        """Workers come and go: a new one is made ready while the lanes run on, then all are planned anew."""
+        loop = asyncio.get_running_loop()
+        said = ""
+        while True:
+            await asyncio.sleep(WORKFORCE_S)
+            planned = self._planned_for
+            now = await loop.run_in_executor(self._watcher, lambda: self._epochs.workforce)
+            if not planned.is_outdated_by(now, self._useful) or planned is not self._planned_for:
+                continue
+            try:
+                await loop.run_in_executor(self._watcher, self._epochs.equip)
+            except SparkFailed as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("%s", error)
+                continue
+            log.info("Spark: %s", planned.change_to(now))
+            self._replan.set()
 
     async def _discover_loop(self, flow: FlowDriver) -> None:
         while True:

@@ -8,11 +8,15 @@ DataFrame with a ledger row for each assignment.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import shlex
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -23,11 +27,17 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+import heliograph
 from heliograph.config.properties import property_line
 from heliograph.errors import SparkFailed
+from heliograph.mirror.equipment import Equipment, abi_here, describe_lacks, equipment_here, is_shippable
 from heliograph.mirror.lane import copy_lane
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
+from heliograph.mirror.plan import Workforce
 from heliograph.mirror.rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
+from heliograph.mirror.shipment import pack_modules, pack_package
+
+log = logging.getLogger("heliograph")
 
 DEFAULTS = {
     "spark.app.name": "heliograph",
@@ -49,13 +59,16 @@ DEFAULTS = {
 }
 WARM_UP_JOBS = 8
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_MODULES = "heliograph_modules"
+"""The folder beside an executor in which shipped modules are unpacked."""
+_LOST_TASK = re.compile(r"\(TID \d+\) \((\S+) executor (\S+)\): (.*)")
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 class SparkEpochs:
-    """A Spark session that runs epochs; blocking, to be called from one thread."""
+    """A Spark session that runs epochs. Blocking: one thread runs them, another may watch and equip executors."""
 
-    def __init__(self, *, master: str | None, slots: int, conf: Mapping[str, str]) -> None:
+    def __init__(self, *, master: str | None, slots: int, conf: Mapping[str, str], ships: bool = True) -> None:
         self.is_local = is_local(master)
         self._folder = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
         self.log_path = self._folder / "spark.log"
@@ -66,9 +79,15 @@ class SparkEpochs:
         self._session: SparkSession | None = None
         self._log: IO[bytes] | None = None
         self._log_wanted = False
+        self._ships = ships
+        self._equipping = threading.Lock()
+        self._equipped: frozenset[str] = frozenset()
+        self._lanes_running = 0
 
     def start(self) -> None:
         """Start the JVM; its chatter goes to a log file."""
+        if "spark.pyspark.python" in self._settings:  # PySpark itself reads the environment alone
+            os.environ["PYSPARK_PYTHON"] = self._settings["spark.pyspark.python"]
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         self._log = self.log_path.open("ab")
@@ -82,6 +101,8 @@ class SparkEpochs:
             self._session = SparkSession(context)
             if self.is_local:
                 self._warm_up()
+            else:
+                context.addPyFile(str(pack_package(self._folder / "heliograph.zip")))
         except Exception as error:
             self._log_wanted = True
             raise SparkFailed(
@@ -115,19 +136,73 @@ class SparkEpochs:
         real epoch must not be: 1.2 s without them, 0.4 s with two, 0.3 s with eight."""
         terms = EpochTerms(owner="warm-up", epoch_id=0, duration_ms=0, flows=())
         for _ in range(WARM_UP_JOBS):
-            self.run(EpochPlan(epoch_id=0, lanes=((),) * min(self.slots, os.cpu_count() or 1)), terms)
+            self.run(EpochPlan(epoch_id=0, lanes=((),) * min(self.workforce.slots, os.cpu_count() or 1)), terms)
 
     @property
-    def slots(self) -> int:
-        """How many lanes can run at the same time now; 0 while there is no executor."""
+    def workforce(self) -> Workforce:
+        """The executors that live now; without one there is no slot."""
         assert self._session is not None
         context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
-        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        slots = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        ids = "driver" if self.is_local else str(context.getExecutorIds().mkString(","))
+        return Workforce(frozenset(filter(None, ids.split(","))), slots)
+
+    def equip(self) -> None:
+        """See that executors not yet seen can run a lane: ship what they lack, or name it."""
+        with self._equipping:
+            now = self.workforce
+            if self.is_local or (now.executors and now.executors <= self._equipped):
+                return
+            found = self._inspect(now)
+            if self._ships and is_shippable(found, abi_here()):
+                self._ship_modules(found)
+                found = self._inspect(now)
+            lacks = describe_lacks(found, abi_here())
+            if lacks:
+                raise SparkFailed(
+                    "lanes cannot run on all of Spark's executors",
+                    where=self._settings["spark.master"],
+                    why=lacks,
+                    remedy=f"pip install heliograph=={heliograph.__version__} there, or name an interpreter that has "
+                    "it (spark.pyspark.python), or give executors a packed environment (spark.archives)",
+                )
+            self._equipped = now.executors
+
+    def _inspect(self, workforce: Workforce) -> list[Equipment]:
+        """Ask every slot that is free, and so every executor that runs no lane yet."""
+        assert self._session is not None
+        tasks = max(1, workforce.slots - self._lanes_running)
+        try:
+            slots = self._session.sparkContext.parallelize(range(tasks), tasks)
+            return list(slots.map(lambda _: equipment_here()).collect())
+        except Exception as error:
+            raise SparkFailed(
+                "Spark's executors could not be asked what they have",
+                where=self._settings["spark.master"],
+                why=_root_cause(error),
+                remedy=f"Spark's log is {self.log_path}",
+            ) from error
+
+    def _ship_modules(self, found: Iterable[Equipment]) -> None:
+        assert self._session is not None
+        context = self._session.sparkContext
+        assert context._python_includes is not None
+        if _MODULES in context._python_includes:
+            return
+        began = time.monotonic()
+        archive = pack_modules(self._folder / f"{_MODULES}.tar.gz")
+        context.addArchive(f"{archive}#{_MODULES}")
+        context._python_includes.append(_MODULES)  # as addPyFile does: workers then look for modules there
+        log.info(
+            "Spark: %s; packages of this machine are shipped, %.0f MB packed in %.1f s",
+            *(describe_lacks(found, abi_here()), archive.stat().st_size / 1e6, time.monotonic() - began),
+        )
 
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
         """Run one epoch to its end. *Runs* on the driver; one Spark job."""
         assert self._session is not None
         session = self._session
+        self.equip()
         partitions = sum(map(len, plan.lanes))
         flows = ", ".join(flow.name for flow in terms.flows) or "warm-up"
         session.conf.set("spark.sql.leafNodeDefaultParallelism", str(len(plan.lanes)))
@@ -136,6 +211,7 @@ class SparkEpochs:
             f"heliograph epoch {terms.epoch_id}: {flows}: {partitions} partitions in {len(plan.lanes)} lanes",
             interruptOnCancel=True,
         )
+        self._lanes_running = len(plan.lanes)
         try:
             lanes = session.createDataFrame(lanes_table(plan))
             table = lanes.mapInArrow(_lane_task(terms), ROW_SCHEMA_SQL).toArrow()
@@ -143,6 +219,8 @@ class SparkEpochs:
             raise SparkFailed(
                 f"epoch {terms.epoch_id} failed", why=_root_cause(error), remedy=f"Spark's log is {self.log_path}"
             ) from error
+        finally:
+            self._lanes_running = 0
         return ledger_rows(table)
 
     def cancel(self) -> None:
@@ -188,7 +266,10 @@ def _last_line(path: Path) -> str:
 
 
 def _root_cause(error: BaseException) -> str:
-    """The line of a Spark error that tells something: Python's last line in the task, or the first of Java's."""
+    """The line of a Spark error that tells something, and the host it comes from: Python's last line in the task,
+    or the first of Java's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lost = next((found for line in lines if (found := _LOST_TASK.search(line))), None)
     telling = [line for line in lines if "Error" in line and not line.startswith(("at ", "File "))]
-    return (telling or lines or [type(error).__name__])[-1][:300]
+    text = (telling or (lost and [lost[3]]) or lines or [type(error).__name__])[-1][:300]
+    return f"{lost[1]} (executor {lost[2]}): {text.removeprefix(lost[0])}" if lost else text

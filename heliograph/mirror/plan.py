@@ -8,6 +8,7 @@ at most the slots that Spark has, and a lane may carry several flows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from heliograph.mirror.model import Assignment, EpochPlan
 
@@ -16,6 +17,22 @@ PartitionKey = tuple[str, str, int]
 
 IDLE_BYTES_PER_SECOND = 4096.0
 """What a partition weighs even when nothing flows: it is fetched, settled and reported all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workforce:
+    """The executors that Spark has now, and how many lanes they can run at the same time."""
+
+    executors: frozenset[str]
+    slots: int
+
+    def is_outdated_by(self, now: Workforce, useful: int) -> bool:
+        """Whether lanes planned for this workforce want another plan: one of it is gone, or more lanes can run."""
+        return bool(self.executors - now.executors) or min(useful, now.slots) > min(useful, max(1, self.slots))
+
+    def change_to(self, now: Workforce) -> str:
+        came, went = len(now.executors - self.executors), len(self.executors - now.executors)
+        return f"{went} executors gone, {came} new, {now.slots} slots now"
 
 
 def key_of(assignment: Assignment) -> PartitionKey:
