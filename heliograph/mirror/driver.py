@@ -53,7 +53,10 @@ class Epochs(Protocol):
         ...
 
     @property
-    def workforce(self) -> Workforce: ...
+    def workforce(self) -> Workforce:
+        """The executors that are ready for lanes."""
+        ...
+
     def start(self) -> None: ...
     def equip(self) -> None:
         """Make new executors ready for lanes, while others run."""
@@ -279,24 +282,22 @@ class Driver:
     # -- beside the epochs ---------------------------------------------------------------
 
     async def _watch_workforce(self) -> None:
-        """Workers come and go: a new one is made ready while the lanes run on, then all are planned anew."""
+        """Executors come and go: a new one is made ready while the lanes run on, then all are planned anew."""
         loop = asyncio.get_running_loop()
         said = ""
         while True:
             await asyncio.sleep(WORKFORCE_S)
-            planned = self._planned_for
             now = await loop.run_in_executor(self._watcher, lambda: self._epochs.workforce)
-            if not planned.is_outdated_by(now, self._useful) or planned is not self._planned_for:
-                continue
+            planned = self._planned_for
+            if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
+                log.info("Spark: %s", planned.change_to(now))
+                self._replan.set()
             try:
                 await loop.run_in_executor(self._watcher, self._epochs.equip)
             except SparkFailed as error:
                 if str(error) != said:
                     said = str(error)
                     log.warning("%s", error)
-                continue
-            log.info("Spark: %s", planned.change_to(now))
-            self._replan.set()
 
     async def _discover_loop(self, flow: FlowDriver) -> None:
         while True:

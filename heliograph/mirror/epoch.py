@@ -100,7 +100,7 @@ class SparkEpochs:
             context.setLogLevel("WARN")
             self._session = SparkSession(context)
             if self.is_local:
-                self._warm_up()
+                self._warm_up(min(self.workforce.slots, os.cpu_count() or 1), jobs=WARM_UP_JOBS)
             else:
                 context.addPyFile(str(pack_package(self._folder / "heliograph.zip")))
         except Exception as error:
@@ -111,6 +111,10 @@ class SparkEpochs:
                 why=_last_line(self.log_path) or str(error).splitlines()[0],
                 remedy=f"its log is {self.log_path}",
             ) from error
+        if not self.is_local:
+            self._log_wanted = True
+            self.equip()
+            self._log_wanted = False
 
     @contextlib.contextmanager
     def _as_submit_arguments(self) -> Iterator[None]:
@@ -131,34 +135,46 @@ class SparkEpochs:
                 os.environ[_SUBMIT_ARGUMENTS] = before
             path.unlink(missing_ok=True)
 
-    def _warm_up(self) -> None:
-        """Run epochs without partitions: the first jobs of a JVM are slow, and the turnover after the first
-        real epoch must not be: 1.2 s without them, 0.4 s with two, 0.3 s with eight."""
+    def _warm_up(self, tasks: int, *, jobs: int) -> None:
+        """Run epochs without partitions: the first jobs of a JVM are slow, and so are the first lanes of a Python
+        process; a turnover takes 1.2 s without them, 0.4 s after two, 0.3 s after eight. In a session of its
+        own, because an epoch may run beside it."""
+        assert self._session is not None
+        session = self._session.newSession()
         terms = EpochTerms(owner="warm-up", epoch_id=0, duration_ms=0, flows=())
-        for _ in range(WARM_UP_JOBS):
-            self.run(EpochPlan(epoch_id=0, lanes=((),) * min(self.workforce.slots, os.cpu_count() or 1)), terms)
+        for _ in range(jobs):
+            self._run_lanes(session, EpochPlan(epoch_id=0, lanes=((),) * tasks), terms)
 
     @property
     def workforce(self) -> Workforce:
-        """The executors that live now; without one there is no slot."""
+        """The executors that live now and are ready for lanes."""
+        now = self._alive()
+        ready = now.executors if self.is_local else now.executors & self._equipped
+        return Workforce(ready, now.slots * len(ready) // max(1, len(now.executors)))
+
+    def _alive(self) -> Workforce:
+        """All executors; without one there is no slot."""
         assert self._session is not None
         context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
-        slots = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
-        ids = "driver" if self.is_local else str(context.getExecutorIds().mkString(","))
+        try:
+            slots = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+            ids = "driver" if self.is_local else str(context.getExecutorIds().mkString(","))
+        except Exception as error:
+            raise SparkFailed("Spark does not answer", where=self._settings["spark.master"], why=str(error)) from error
         return Workforce(frozenset(filter(None, ids.split(","))), slots)
 
     def equip(self) -> None:
         """See that executors not yet seen can run a lane: ship what they lack, or name it."""
         with self._equipping:
-            now = self.workforce
+            now = self._alive()
             if self.is_local or (now.executors and now.executors <= self._equipped):
                 return
-            found = self._inspect(now)
+            free = max(1, now.slots - self._lanes_running)
+            found = self._inspect(free)
             if self._ships and is_shippable(found, abi_here()):
                 self._ship_modules(found)
-                found = self._inspect(now)
-            lacks = describe_lacks(found, abi_here())
-            if lacks:
+                found = self._inspect(free)
+            if lacks := describe_lacks(found, abi_here()):
                 raise SparkFailed(
                     "lanes cannot run on all of Spark's executors",
                     where=self._settings["spark.master"],
@@ -166,15 +182,16 @@ class SparkEpochs:
                     remedy=f"pip install heliograph=={heliograph.__version__} there, or name an interpreter that has "
                     "it (spark.pyspark.python), or give executors a packed environment (spark.archives)",
                 )
+            self._warm_up(free, jobs=1)
             self._equipped = now.executors
 
-    def _inspect(self, workforce: Workforce) -> list[Equipment]:
-        """Ask every slot that is free, and so every executor that runs no lane yet."""
+    def _inspect(self, slots: int) -> list[Equipment]:
+        """Ask as many slots as are free, and so every executor that runs no lane yet."""
         assert self._session is not None
-        tasks = max(1, workforce.slots - self._lanes_running)
+        context = self._session.sparkContext
+        context.setJobDescription("heliograph warm-up: what executors have")
         try:
-            slots = self._session.sparkContext.parallelize(range(tasks), tasks)
-            return list(slots.map(lambda _: equipment_here()).collect())
+            return list(context.parallelize(range(slots), slots).map(lambda _: equipment_here()).collect())
         except Exception as error:
             raise SparkFailed(
                 "Spark's executors could not be asked what they have",
@@ -201,8 +218,15 @@ class SparkEpochs:
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
         """Run one epoch to its end. *Runs* on the driver; one Spark job."""
         assert self._session is not None
-        session = self._session
-        self.equip()
+        if not self.workforce.executors:
+            self.equip()  # those that come later are made ready beside the epochs
+        self._lanes_running = len(plan.lanes)
+        try:
+            return self._run_lanes(self._session, plan, terms)
+        finally:
+            self._lanes_running = 0
+
+    def _run_lanes(self, session: SparkSession, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
         partitions = sum(map(len, plan.lanes))
         flows = ", ".join(flow.name for flow in terms.flows) or "warm-up"
         session.conf.set("spark.sql.leafNodeDefaultParallelism", str(len(plan.lanes)))
@@ -211,7 +235,6 @@ class SparkEpochs:
             f"heliograph epoch {terms.epoch_id}: {flows}: {partitions} partitions in {len(plan.lanes)} lanes",
             interruptOnCancel=True,
         )
-        self._lanes_running = len(plan.lanes)
         try:
             lanes = session.createDataFrame(lanes_table(plan))
             table = lanes.mapInArrow(_lane_task(terms), ROW_SCHEMA_SQL).toArrow()
@@ -219,8 +242,6 @@ class SparkEpochs:
             raise SparkFailed(
                 f"epoch {terms.epoch_id} failed", why=_root_cause(error), remedy=f"Spark's log is {self.log_path}"
             ) from error
-        finally:
-            self._lanes_running = 0
         return ledger_rows(table)
 
     def cancel(self) -> None:

@@ -6,12 +6,12 @@ library, so that it can say what is missing.
 
 from __future__ import annotations
 
-import importlib
 import importlib.machinery
 import platform
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import heliograph
 
@@ -39,34 +39,22 @@ class Equipment:
     """The suffix of native modules: Python's version, processor, system and C library in one."""
     heliograph: str
     missing: tuple[str, ...] = ()
-    """Packages that cannot be imported."""
-    fault: str = ""
-    """Why a lane cannot be imported though all packages can."""
+    """Packages that are not there."""
 
 
 def equipment_here() -> Equipment:
-    """*Runs* in a task. Imports all that a lane needs, which the next lane in this process then has ready."""
-    missing = tuple(package for module, package in LANE_PACKAGES.items() if _import_fault(module))
+    """*Runs* in a task."""
     return Equipment(
         host=socket.gethostname(),
         python=platform.python_version(),
         abi=abi_here(),
         heliograph=heliograph.__version__,
-        missing=missing,
-        fault="" if missing else _import_fault("heliograph.mirror.lane"),
+        missing=tuple(package for module, package in LANE_PACKAGES.items() if find_spec(module) is None),
     )
 
 
 def abi_here() -> str:
     return importlib.machinery.EXTENSION_SUFFIXES[0]
-
-
-def _import_fault(module: str) -> str:
-    try:
-        importlib.import_module(module)
-    except (ImportError, AttributeError, OSError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def is_shippable(found: Iterable[Equipment], abi: str) -> bool:
@@ -85,8 +73,6 @@ def _lacks(one: Equipment, abi: str) -> str:
     where = f"{one.host} (Python {one.python}{other})"
     if one.missing:
         return f"{where} lacks {', '.join(one.missing)}"
-    if one.fault:
-        return f"{where} cannot load a lane: {one.fault}"
     if one.heliograph != heliograph.__version__:
         return f"{where} has heliograph {one.heliograph} and not {heliograph.__version__}"
     return ""

@@ -21,7 +21,7 @@ IDLE_BYTES_PER_SECOND = 4096.0
 
 @dataclass(frozen=True, slots=True)
 class Workforce:
-    """The executors that Spark has now, and how many lanes they can run at the same time."""
+    """Executors of Spark, and how many lanes they can run at the same time."""
 
     executors: frozenset[str]
     slots: int
