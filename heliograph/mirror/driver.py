@@ -24,7 +24,7 @@ from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror.plan import PartitionKey, Workforce, plan_epoch, useful_lanes
+from heliograph.mirror.plan import PartitionKey, Workforce, is_forgotten, key_of, plan_epoch, useful_lanes
 from heliograph.mirror.progress import Progress
 
 log = logging.getLogger("heliograph")
@@ -38,6 +38,8 @@ INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
+LANE_END_S = 2.0
+"""How long after its deadline a lane may still be sending at the latest: answers, the last flush, a slow clock."""
 WORKFORCE_S = 1.0
 """How often Spark's executors are looked at."""
 RATE_WEIGHT = 0.5
@@ -96,6 +98,8 @@ class Driver:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
         self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-watch")
         self._planned_for = Workforce(frozenset(), 0)
+        self._held: dict[PartitionKey, float] = {}
+        """Partitions that no lane may have yet, and until when."""
         self._useful = 0
         """How many lanes the last plan would have had with slots for all."""
 
@@ -217,16 +221,35 @@ class Driver:
                 await self._interruptible_sleep(pause)
                 for flow in flows:
                     flow.take_written()
+                if error.details.get("lanes_may_live") and not self._epochs.is_local:
+                    self._hold_back(flows, terms.duration_ms / 1000 + LANE_END_S)
                 continue
             pause = 0.0
             if rows is None:
                 return
             await self._take_rows(flows, rows)
 
+    def _hold_back(self, flows: Sequence[FlowDriver], seconds: float) -> None:
+        """A lane on an executor that is cut off may still send. Where only its deadline stands between it and
+        another lane, because the target has forgotten us, the partition waits for that."""
+        now_ms = int(time.time() * 1000)
+        old = [item for flow in flows for item in flow.assignments() if is_forgotten(item.entry, now_ms)]
+        if old:
+            self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
+            log.warning(
+                "%s with records over 12 h old go on in %.0f s, when no lost lane can be sending any more",
+                *(_counted(len(old), "partition"), seconds),
+            )
+            asyncio.get_running_loop().call_later(seconds, self._replan.set)
+
     def _plan(self, flows: Sequence[FlowDriver]) -> EpochPlan:
         self._epoch_id += 1
         self._planned_for = self._epochs.workforce
-        assignments = {flow.name: flow.assignments() for flow in flows}
+        now = time.monotonic()
+        self._held = {key: until for key, until in self._held.items() if until > now}
+        assignments = {
+            flow.name: [item for item in flow.assignments() if key_of(item) not in self._held] for flow in flows
+        }
         tasks_max = {flow.name: flow.flow.tasks_max for flow in flows}
         self._useful = useful_lanes({name: len(items) for name, items in assignments.items()}, tasks_max)
         return plan_epoch(

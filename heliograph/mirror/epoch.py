@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import psutil
 import pyarrow as pa
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -240,7 +240,10 @@ class SparkEpochs:
             table = lanes.mapInArrow(_lane_task(terms), ROW_SCHEMA_SQL).toArrow()
         except Exception as error:
             raise SparkFailed(
-                f"epoch {terms.epoch_id} failed", why=_root_cause(error), remedy=f"Spark's log is {self.log_path}"
+                f"epoch {terms.epoch_id} failed",
+                why=_root_cause(error),
+                remedy=f"Spark's log is {self.log_path}",
+                lanes_may_live=True,
             ) from error
         return ledger_rows(table)
 
@@ -271,6 +274,10 @@ def _lane_task(terms: EpochTerms) -> Any:
     """The function that Spark ships to its tasks. *Pickles* the epoch's terms."""
 
     def run_lanes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber():
+            # Spark does not count a task that is lost with its worker as failed, and starts it again.
+            raise RuntimeError("the lane was lost with its executor; the next epoch has all of it")
         for batch in batches:
             for lane, assignments in assignments_of(batch):
                 yield rows_batch(copy_lane(lane, assignments, terms))

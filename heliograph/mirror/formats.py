@@ -165,7 +165,10 @@ _ENTRY_FIELDS = {
     "rt": "run_target",
     "end": "source_end",
     "ms": "time_ms",
+    "ts": "newest_ms",
 }
+_LATER_ENTRY_FIELDS = ("ts",)
+"""Entries written before these came have their defaults."""
 _ENTRY_TEXT = ("source_topic_id", "target_topic_id")
 
 
@@ -179,7 +182,7 @@ def encode_entry(entry: Entry) -> bytes:
     return (
         f'{{"v":{VERSION},"st":"{e.source_topic_id}","tt":"{e.target_topic_id}","e":{e.count},"n":{e.n},'
         f'"b":{e.bytes_copied},"s":{e.source_offset},"t":{e.target_offset},"o":{e.our_end},'
-        f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"ms":{e.time_ms}}}'
+        f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"ms":{e.time_ms},"ts":{e.newest_ms}}}'
     ).encode()
 
 
@@ -306,6 +309,7 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
         values: dict[str, Any] = {
             name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
             for short, name in _ENTRY_FIELDS.items()
+            if short in fields or short not in _LATER_ENTRY_FIELDS
         }
         return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
     if kind == "contact":

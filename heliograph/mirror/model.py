@@ -46,6 +46,8 @@ class Entry:
     """The source's log end as last seen; -1 before the first fetch."""
     time_ms: int = 0
     """When the entry was written, by the writer's clock."""
+    newest_ms: int = -1
+    """Timestamp of our last batch, by which the target's broker remembers us; -1: not known."""
 
     def moved(self, **changes: Any) -> Entry:
         """As `dataclasses.replace`, which takes four times as long: this happens twice for every batch."""

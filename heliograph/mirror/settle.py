@@ -81,7 +81,8 @@ async def settle(
         return Settled(moved, 0, tail.foreign, closed)
     proof = await _prove(assignment, entry, tail, source)
     moved, closed = _followed(entry, join_spans(proof.spans, tail.spans), proof.position, target_end)
-    moved = moved.moved(n=tail.n, our_end=tail.last[0].next_offset)
+    header = tail.last[0]
+    moved = moved.moved(n=tail.n, our_end=header.next_offset, newest_ms=header.max_timestamp)
     return Settled(moved, tail.n - entry.n, tail.foreign, closed)
 
 

@@ -39,6 +39,7 @@ ENTRY = Entry(
     run_target=24,
     source_end=99,
     time_ms=1_700_000_000_000,
+    newest_ms=1_690_000_000_000,
 )
 
 
@@ -97,7 +98,7 @@ def test_entry_bytes_do_not_change() -> None:
     assert formats.encode_entry_key("A-mm2", "foo", 7) == b'["entry","A-mm2","foo",7]'
     assert formats.encode_entry(ENTRY) == (
         b'{"v":1,"st":"00000000000000000000000000000001","tt":"00000000000000000000000000000002","e":3,'
-        b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"ms":1700000000000}'
+        b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"ms":1700000000000,"ts":1690000000000}'
     )
 
 
@@ -176,3 +177,10 @@ def test_unexpected_json_in_the_ledger_is_passed_over(value: object) -> None:
 def test_a_newer_ledger_version_is_passed_over() -> None:
     key, value = formats.encode_order("g", formats.Order(owner="me", end_epoch=9))
     assert formats.parse_ledger("g", key, value.replace(b'"v":1', b'"v":2')) is None
+
+
+def test_an_entry_without_the_time_of_our_last_batch_is_read() -> None:
+    older = formats.encode_entry(ENTRY).replace(b',"ts":1690000000000', b"")
+    record = formats.parse_ledger("g", formats.encode_entry_key("g", "foo", 7), older)
+    assert isinstance(record, formats.EntryRecord)
+    assert record.entry == ENTRY.moved(newest_ms=-1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.mirror.model import Assignment, Entry
-from heliograph.mirror.plan import IDLE_BYTES_PER_SECOND, Workforce, key_of, plan_epoch, useful_lanes
+from heliograph.mirror.plan import IDLE_BYTES_PER_SECOND, Workforce, is_forgotten, key_of, plan_epoch, useful_lanes
 
 ENTRY = Entry(
     source_topic_id="0" * 32,
@@ -126,3 +126,12 @@ def test_lanes_are_planned_anew_when_executors_are_gone_or_more_lanes_can_run(
     planned: Workforce, now: Workforce, useful: int, outdated: bool
 ) -> None:
     assert planned.is_outdated_by(now, useful) is outdated
+
+
+def test_the_target_may_have_forgotten_us_behind_records_over_twelve_hours_old() -> None:
+    hour, now = 3_600_000, 1_700_000_000_000
+    copied = ENTRY.moved(n=5)
+    assert is_forgotten(copied.moved(newest_ms=now - 13 * hour), now)
+    assert not is_forgotten(copied.moved(newest_ms=now - 11 * hour), now)
+    assert is_forgotten(copied, now), "nothing is known of its time"
+    assert not is_forgotten(ENTRY, now), "nothing was copied"
