@@ -298,6 +298,8 @@ def _root_cause(error: BaseException) -> str:
     or the first of Java's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     lost = next((found for line in lines if (found := _LOST_TASK.search(line))), None)
-    telling = [line for line in lines if "Error" in line and not line.startswith(("at ", "File "))]
-    text = (telling or (lost and [lost[3]]) or lines or [type(error).__name__])[-1][:300]
-    return f"{lost[1]} (executor {lost[2]}): {text.removeprefix(lost[0])}" if lost else text
+    own = [line for line in lines if "Error" in line and not line.startswith(("at ", "File "))]
+    own = [line for line in own if lost is None or lost[0] not in line]
+    if lost is None:
+        return (own or lines or [type(error).__name__])[-1][:300]
+    return f"{lost[1]} (executor {lost[2]}): {(own or [lost[3]])[-1][:300]}"

@@ -200,7 +200,9 @@ def test_bare_workers_come_die_and_return_and_nothing_is_lost_or_repeated(
                         what=f"lanes on {over} executors after {event}",
                     )
                     ends = stalls.ends
-                    mirror.wait_until(lambda: all(map(int.__gt__, stalls.ends, ends)), what=f"all, after {event}")
+                    mirror.wait_until(
+                        lambda: all(map(int.__gt__, stalls.ends, ends)), SLOW_START_S, what=f"all, after {event}"
+                    )
                     figures[event] = {"spread after s": round(took, 1), "longest standstill s": stalls.take()}
 
                 spreads_after("a worker joined", lambda: spark.start_worker("second"), over=2)
