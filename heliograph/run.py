@@ -55,7 +55,12 @@ def run_mirror(
     _say_notes(settings)
     spark_conf = {**settings.spark, **(conf or {})}
     slots = sum(flow.tasks_max for flow in settings.enabled_flows)
-    epochs = SparkEpochs(master=master or spark_conf.get("spark.master"), slots=slots, conf=spark_conf)
+    epochs = SparkEpochs(
+        master=master or spark_conf.get("spark.master"),
+        slots=slots,
+        conf=spark_conf,
+        ships=settings.executor_packages == "ship",
+    )
     try:
         asyncio.run(_run(settings, epochs, _Watched(path, load)))
     finally:

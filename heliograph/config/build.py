@@ -56,6 +56,7 @@ def build_settings(
         epoch_ms=top.number("epoch.ms"),
         lease_ms=top.number("lease.ms"),
         executor_secrets=top.text("executor.secrets"),
+        executor_packages=top.text("executor.packages"),
         other_heartbeats=_read_heartbeats(top, State(top.text("heartbeats.state"))) if everywhere else None,
         only_targets=tuple(only_targets),
         resources=tuple(part.resource for part in parts if part.resource is not None),

@@ -59,6 +59,8 @@ def compare(running: Settings, wanted: Settings) -> Changes:
             applied.append(f'cluster "{alias}": how it is reached, from the next connection on')
     if running.spark != wanted.spark:
         waiting.append("spark.*")
+    if running.executor_packages != wanted.executor_packages:
+        waiting.append("executor.packages")
     if running.epoch_ms != wanted.epoch_ms:
         applied.append(f"epoch.ms: {running.epoch_ms} -> {wanted.epoch_ms}")
     if running.lease_ms != wanted.lease_ms:

@@ -28,6 +28,7 @@ from heliograph.config.settings import ClusterSettings, Flow, Settings
 from heliograph.config.table import DEFAULTS, Scope, Where, find_key, owner_of
 from heliograph.errors import ConfigError
 
+_OF_THE_WHOLE = ("spark", "epoch_ms", "lease_ms", "executor_secrets", "executor_packages")
 _STATE_KEYS = {
     Connector.SOURCE: "state",
     Connector.CHECKPOINT: "checkpoints.state",
@@ -106,12 +107,8 @@ def _differences(one: Settings, other: Settings) -> Iterator[str]:
         yield "the clusters"
     if list(one.heartbeat_pairs().items()) != list(other.heartbeat_pairs().items()):
         yield "the pairs with heartbeats"
-    if _of_the_whole(one) != _of_the_whole(other):
-        yield "spark.*, epoch.ms, lease.ms or executor.secrets"
-
-
-def _of_the_whole(settings: Settings) -> tuple[object, ...]:
-    return settings.spark, settings.epoch_ms, settings.lease_ms, settings.executor_secrets
+    if any(getattr(one, name) != getattr(other, name) for name in _OF_THE_WHOLE):
+        yield "spark.*, epoch.ms, lease.ms, executor.secrets or executor.packages"
 
 
 def _different_fields(one: Flow | ClusterSettings, other: Flow | ClusterSettings | None, name: str) -> Iterator[str]:

@@ -198,6 +198,8 @@ class Settings:
     lease_ms: int
     executor_secrets: str
     """`send` or `mount`: how secrets reach Spark's executors on other machines."""
+    executor_packages: str
+    """`ship` or `installed`: how executors come by the packages that a lane needs."""
     other_heartbeats: Heartbeats | None
     """Of pairs of clusters without a flow; None: they have none."""
     only_targets: tuple[str, ...] = ()

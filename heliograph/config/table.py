@@ -157,6 +157,17 @@ _GLOBAL_KEYS = (
         low=1000,
         own=True,
     ),
+    _key(
+        "executor.packages",
+        T,
+        "ship",
+        Scope.GLOBAL,
+        H,
+        "Python packages that a lane needs and Spark's executors lack: `ship` sends those of this machine if they fit "
+        "there, `installed` only names them",
+        choices=("ship", "installed"),
+        own=True,
+    ),
 )
 
 _WORKER_KEYS = (

@@ -354,14 +354,21 @@ class PartitionCopy:
         is_next = piece.source_start == entry.source_offset and base_offset == entry.target_offset
         if is_next and piece.source_end - piece.source_start == piece.records:
             self.entry = entry.moved(
-                n=n, source_offset=piece.source_end, target_offset=target_end, our_end=target_end, bytes_copied=size
+                n=n,
+                source_offset=piece.source_end,
+                target_offset=target_end,
+                our_end=target_end,
+                bytes_copied=size,
+                newest_ms=piece.max_timestamp,
             )
         else:
             copied, at = [], base_offset
             for source, length in piece.runs:
                 copied.append(Run(source, at, length))
                 at += length
-            self._follow(copied, piece.source_end, n=n, our_end=target_end, bytes_copied=size)
+            self._follow(
+                copied, piece.source_end, n=n, our_end=target_end, bytes_copied=size, newest_ms=piece.max_timestamp
+            )
         self._remembered_ms = piece.max_timestamp
         self.records += piece.records
         self.bytes += piece.data.nbytes

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
-from heliograph.errors import ConfigError, HeliographError, ProtocolError
+from heliograph.errors import ConfigError, HeliographError, ProtocolError, SparkFailed
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
 from heliograph.mirror.lease import Lease
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror.plan import PartitionKey, plan_epoch
+from heliograph.mirror.plan import PartitionKey, Workforce, is_forgotten, key_of, plan_epoch, useful_lanes
 from heliograph.mirror.progress import Progress
 from heliograph.mirror.spells import Spell
 from heliograph.mirror.tenure import Tenure
@@ -46,6 +46,10 @@ RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 NAMED = 5
 """So many of many partitions are named."""
+LANE_END_S = 2.0
+"""How long after its deadline a lane may still be sending at the latest: answers, the last flush, a slow clock."""
+WORKFORCE_S = 1.0
+"""How often Spark's executors are looked at."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""
 
@@ -59,8 +63,15 @@ class Epochs(Protocol):
         ...
 
     @property
-    def slots(self) -> int: ...
+    def workforce(self) -> Workforce:
+        """The executors that are ready for lanes."""
+        ...
+
     def start(self) -> None: ...
+    def equip(self) -> None:
+        """Make new executors ready for lanes, while others run."""
+        ...
+
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]: ...
     def cancel(self) -> None: ...
 
@@ -105,6 +116,12 @@ class Driver:
         self._has_strays = False
         """Lanes did not end in time: a standby has to wait until our leases run out."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
+        self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-watch")
+        self._planned_for = Workforce(frozenset(), 0)
+        self._held: dict[PartitionKey, float] = {}
+        """Partitions that no lane may have yet, and until when."""
+        self._useful = 0
+        """How many lanes the last plan would have had with slots for all."""
 
     def apply(self, settings: Settings) -> None:
         """Go on with changed settings of the same flows."""
@@ -269,6 +286,8 @@ class Driver:
             starting.result()
             if not self._ready:
                 log.info("Spark is up and waits for a flow to copy")
+            if not self._epochs.is_local:
+                self._spawn(self._watch_workforce())
             await self._run_epochs()
 
     async def _wait_for_replan(self) -> bool:
@@ -312,18 +331,43 @@ class Driver:
                     log.warning("%s; the next epoch follows in %.1f s", error, pause)
                 await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
                 await self._interruptible_sleep(pause)
+                for flow in flows:
+                    flow.take_written()
+                if error.details.get("lanes_may_live") and not self._epochs.is_local:
+                    self._hold_back(flows, terms.duration_ms / 1000 + LANE_END_S)
             finally:
                 for flow in flows:
                     self._resting[flow].set()
 
+    def _hold_back(self, flows: Sequence[FlowDriver], seconds: float) -> None:
+        """A lane on an executor that is cut off may still send. Where only its deadline stands between it and
+        another lane, because the target has forgotten us, the partition waits for that."""
+        now_ms = int(time.time() * 1000)
+        old = [item for flow in flows for item in flow.assignments() if is_forgotten(item.entry, now_ms)]
+        if old:
+            self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
+            log.warning(
+                "%s with records over 12 h old go on in %.0f s, when no lost lane can be sending any more",
+                *(_counted(len(old), "partition"), seconds),
+            )
+            asyncio.get_running_loop().call_later(seconds, self._replan.set)
+
     def _plan(self, flows: Sequence[FlowDriver]) -> EpochPlan:
         self._epoch_id += 1
+        self._planned_for = self._epochs.workforce
+        now = time.monotonic()
+        self._held = {key: until for key, until in self._held.items() if until > now}
+        assignments = {
+            flow.name: [item for item in flow.assignments() if key_of(item) not in self._held] for flow in flows
+        }
+        tasks_max = {flow.name: flow.flow.tasks_max for flow in flows}
+        self._useful = useful_lanes({name: len(items) for name, items in assignments.items()}, tasks_max)
         return plan_epoch(
             self._epoch_id,
-            [assignment for flow in flows for assignment in flow.assignments()],
+            [assignment for items in assignments.values() for assignment in items],
             rates=self._rates,
-            tasks_max={flow.name: flow.flow.tasks_max for flow in flows},
-            slots=max(1, self._epochs.slots),
+            tasks_max=tasks_max,
+            slots=max(1, self._planned_for.slots),
         )
 
     async def _run_epoch(
@@ -378,6 +422,24 @@ class Driver:
                     log.info("%s: what lanes report is answered again %s", flow.name, lasted)
 
     # -- beside the epochs ---------------------------------------------------------------
+
+    async def _watch_workforce(self) -> None:
+        """Executors come and go: a new one is made ready while the lanes run on, then all are planned anew."""
+        loop = asyncio.get_running_loop()
+        said = ""
+        while True:
+            await asyncio.sleep(WORKFORCE_S)
+            now = await loop.run_in_executor(self._watcher, lambda: self._epochs.workforce)
+            planned = self._planned_for
+            if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
+                log.info("Spark: %s", planned.change_to(now))
+                self._replan.set()
+            try:
+                await loop.run_in_executor(self._watcher, self._epochs.equip)
+            except SparkFailed as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("%s", error)
 
     async def _discover_loop(self, flow: FlowDriver) -> None:
         spell = Spell()

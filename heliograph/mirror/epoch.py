@@ -8,26 +8,36 @@ DataFrame with a ledger row for each assignment.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import shlex
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 import pyarrow as pa
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+import heliograph
 from heliograph.config.properties import property_line
 from heliograph.errors import SparkFailed
+from heliograph.mirror.equipment import Equipment, abi_here, describe_lacks, equipment_here, is_shippable
 from heliograph.mirror.lane import copy_lane
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
+from heliograph.mirror.plan import Workforce
 from heliograph.mirror.rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
+from heliograph.mirror.shipment import pack_modules, pack_package
+
+log = logging.getLogger("heliograph")
 
 DEFAULTS = {
     "spark.app.name": "heliograph",
@@ -49,13 +59,16 @@ DEFAULTS = {
 }
 WARM_UP_JOBS = 8
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_MODULES = "heliograph_modules"
+"""The folder beside an executor in which shipped modules are unpacked."""
+_LOST_TASK = re.compile(r"\(TID \d+\) \((\S+) executor (\S+)\): (.*)")
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 class SparkEpochs:
-    """A Spark session that runs epochs; blocking, to be called from one thread."""
+    """A Spark session that runs epochs. Blocking: one thread runs them, another may watch and equip executors."""
 
-    def __init__(self, *, master: str | None, slots: int, conf: Mapping[str, str]) -> None:
+    def __init__(self, *, master: str | None, slots: int, conf: Mapping[str, str], ships: bool = True) -> None:
         self.is_local = is_local(master)
         self._folder = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
         self.log_path = self._folder / "spark.log"
@@ -66,9 +79,15 @@ class SparkEpochs:
         self._session: SparkSession | None = None
         self._log: IO[bytes] | None = None
         self._log_wanted = False
+        self._ships = ships
+        self._equipping = threading.Lock()
+        self._equipped: frozenset[str] = frozenset()
+        self._lanes_running = 0
 
     def start(self) -> None:
         """Start the JVM; its chatter goes to a log file."""
+        if "spark.pyspark.python" in self._settings:  # PySpark itself reads the environment alone
+            os.environ["PYSPARK_PYTHON"] = self._settings["spark.pyspark.python"]
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         self._log = self.log_path.open("ab")
@@ -81,7 +100,9 @@ class SparkEpochs:
             context.setLogLevel("WARN")
             self._session = SparkSession(context)
             if self.is_local:
-                self._warm_up()
+                self._warm_up(min(self.workforce.slots, os.cpu_count() or 1), jobs=WARM_UP_JOBS)
+            else:
+                context.addPyFile(str(pack_package(self._folder / "heliograph.zip")))
         except Exception as error:
             self._log_wanted = True
             raise SparkFailed(
@@ -90,6 +111,10 @@ class SparkEpochs:
                 why=_last_line(self.log_path) or str(error).splitlines()[0],
                 remedy=f"its log is {self.log_path}",
             ) from error
+        if not self.is_local:
+            self._log_wanted = True
+            self.equip()
+            self._log_wanted = False
 
     @contextlib.contextmanager
     def _as_submit_arguments(self) -> Iterator[None]:
@@ -110,24 +135,98 @@ class SparkEpochs:
                 os.environ[_SUBMIT_ARGUMENTS] = before
             path.unlink(missing_ok=True)
 
-    def _warm_up(self) -> None:
-        """Run epochs without partitions: the first jobs of a JVM are slow, and the turnover after the first
-        real epoch must not be: 1.2 s without them, 0.4 s with two, 0.3 s with eight."""
+    def _warm_up(self, tasks: int, *, jobs: int) -> None:
+        """Run epochs without partitions: the first jobs of a JVM are slow, and so are the first lanes of a Python
+        process; a turnover takes 1.2 s without them, 0.4 s after two, 0.3 s after eight. In a session of its
+        own, because an epoch may run beside it."""
+        assert self._session is not None
+        session = self._session.newSession()
         terms = EpochTerms(owner="warm-up", epoch_id=0, duration_ms=0, flows=())
-        for _ in range(WARM_UP_JOBS):
-            self.run(EpochPlan(epoch_id=0, lanes=((),) * min(self.slots, os.cpu_count() or 1)), terms)
+        for _ in range(jobs):
+            self._run_lanes(session, EpochPlan(epoch_id=0, lanes=((),) * tasks), terms)
 
     @property
-    def slots(self) -> int:
-        """How many lanes can run at the same time now; 0 while there is no executor."""
+    def workforce(self) -> Workforce:
+        """The executors that live now and are ready for lanes."""
+        now = self._alive()
+        ready = now.executors if self.is_local else now.executors & self._equipped
+        return Workforce(ready, now.slots * len(ready) // max(1, len(now.executors)))
+
+    def _alive(self) -> Workforce:
+        """All executors; without one there is no slot."""
         assert self._session is not None
         context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
-        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        try:
+            slots = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+            ids = "driver" if self.is_local else str(context.getExecutorIds().mkString(","))
+        except Exception as error:
+            raise SparkFailed("Spark does not answer", where=self._settings["spark.master"], why=str(error)) from error
+        return Workforce(frozenset(filter(None, ids.split(","))), slots)
+
+    def equip(self) -> None:
+        """See that executors not yet seen can run a lane: ship what they lack, or name it."""
+        with self._equipping:
+            now = self._alive()
+            if self.is_local or (now.executors and now.executors <= self._equipped):
+                return
+            free = max(1, now.slots - self._lanes_running)
+            found = self._inspect(free)
+            if self._ships and is_shippable(found, abi_here()):
+                self._ship_modules(found)
+                found = self._inspect(free)
+            if lacks := describe_lacks(found, abi_here()):
+                raise SparkFailed(
+                    "lanes cannot run on all of Spark's executors",
+                    where=self._settings["spark.master"],
+                    why=lacks,
+                    remedy=f"pip install heliograph=={heliograph.__version__} there, or name an interpreter that has "
+                    "it (spark.pyspark.python), or give executors a packed environment (spark.archives)",
+                )
+            self._warm_up(free, jobs=1)
+            self._equipped = now.executors
+
+    def _inspect(self, slots: int) -> list[Equipment]:
+        """Ask as many slots as are free, and so every executor that runs no lane yet."""
+        assert self._session is not None
+        context = self._session.sparkContext
+        context.setJobDescription("heliograph warm-up: what executors have")
+        try:
+            return list(context.parallelize(range(slots), slots).map(lambda _: equipment_here()).collect())
+        except Exception as error:
+            raise SparkFailed(
+                "Spark's executors could not be asked what they have",
+                where=self._settings["spark.master"],
+                why=_root_cause(error),
+                remedy=f"Spark's log is {self.log_path}",
+            ) from error
+
+    def _ship_modules(self, found: Iterable[Equipment]) -> None:
+        assert self._session is not None
+        context = self._session.sparkContext
+        assert context._python_includes is not None
+        if _MODULES in context._python_includes:
+            return
+        began = time.monotonic()
+        archive = pack_modules(self._folder / f"{_MODULES}.tar.gz")
+        context.addArchive(f"{archive}#{_MODULES}")
+        context._python_includes.append(_MODULES)  # as addPyFile does: workers then look for modules there
+        log.info(
+            "Spark: %s; packages of this machine are shipped, %.0f MB packed in %.1f s",
+            *(describe_lacks(found, abi_here()), archive.stat().st_size / 1e6, time.monotonic() - began),
+        )
 
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
         """Run one epoch to its end. *Runs* on the driver; one Spark job."""
         assert self._session is not None
-        session = self._session
+        if not self.workforce.executors:
+            self.equip()  # those that come later are made ready beside the epochs
+        self._lanes_running = len(plan.lanes)
+        try:
+            return self._run_lanes(self._session, plan, terms)
+        finally:
+            self._lanes_running = 0
+
+    def _run_lanes(self, session: SparkSession, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
         partitions = sum(map(len, plan.lanes))
         flows = ", ".join(flow.name for flow in terms.flows) or "warm-up"
         session.conf.set("spark.sql.leafNodeDefaultParallelism", str(len(plan.lanes)))
@@ -141,7 +240,10 @@ class SparkEpochs:
             table = lanes.mapInArrow(_lane_task(terms), ROW_SCHEMA_SQL).toArrow()
         except Exception as error:
             raise SparkFailed(
-                f"epoch {terms.epoch_id} failed", why=_root_cause(error), remedy=f"Spark's log is {self.log_path}"
+                f"epoch {terms.epoch_id} failed",
+                why=_root_cause(error),
+                remedy=f"Spark's log is {self.log_path}",
+                lanes_may_live=True,
             ) from error
         return ledger_rows(table)
 
@@ -172,6 +274,10 @@ def _lane_task(terms: EpochTerms) -> Any:
     """The function that Spark ships to its tasks. *Pickles* the epoch's terms."""
 
     def run_lanes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber():
+            # Spark does not count a task that is lost with its worker as failed, and starts it again.
+            raise RuntimeError("the lane was lost with its executor; the next epoch has all of it")
         for batch in batches:
             for lane, assignments in assignments_of(batch):
                 yield rows_batch(copy_lane(lane, assignments, terms))
@@ -188,7 +294,12 @@ def _last_line(path: Path) -> str:
 
 
 def _root_cause(error: BaseException) -> str:
-    """The line of a Spark error that tells something: Python's last line in the task, or the first of Java's."""
+    """The line of a Spark error that tells something, and the host it comes from: Python's last line in the task,
+    or the first of Java's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line and not line.startswith(("at ", "File "))]
-    return (telling or lines or [type(error).__name__])[-1][:300]
+    lost = next((found for line in lines if (found := _LOST_TASK.search(line))), None)
+    own = [line for line in lines if "Error" in line and not line.startswith(("at ", "File "))]
+    own = [line for line in own if lost is None or lost[0] not in line]
+    if lost is None:
+        return (own or lines or [type(error).__name__])[-1][:300]
+    return f"{lost[1]} (executor {lost[2]}): {(own or [lost[3]])[-1][:300]}"

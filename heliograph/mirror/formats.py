@@ -188,10 +188,11 @@ _ENTRY_FIELDS = {
     "end": "source_end",
     "le": "lineage",
     "ms": "time_ms",
+    "ts": "newest_ms",
 }
 _ENTRY_TEXT = ("source_topic_id", "target_topic_id", "lineage")
-_ENTRY_MAY_LACK = {"le": ""}
-"""Fields that entries of older releases do not have."""
+_LATER_ENTRY_FIELDS = ("le", "ts")
+"""Entries written before these came have their defaults."""
 
 
 def encode_entry_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -204,7 +205,8 @@ def encode_entry(entry: Entry) -> bytes:
     return (
         f'{{"v":{VERSION},"st":"{e.source_topic_id}","tt":"{e.target_topic_id}","e":{e.count},"n":{e.n},'
         f'"b":{e.bytes_copied},"s":{e.source_offset},"t":{e.target_offset},"o":{e.our_end},'
-        f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"le":"{e.lineage}","ms":{e.time_ms}}}'
+        f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"le":"{e.lineage}","ms":{e.time_ms},'
+        f'"ts":{e.newest_ms}}}'
     ).encode()
 
 
@@ -363,12 +365,12 @@ def is_foreign(group_id: str, key: bytes | None) -> bool:
 
 def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRecord | None:
     if kind == "entry":
-        fields = _ENTRY_MAY_LACK | fields
         values: dict[str, Any] = {
             name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
             for short, name in _ENTRY_FIELDS.items()
+            if short in fields or short not in _LATER_ENTRY_FIELDS
         }
-        Lineage.parse(values["lineage"])
+        Lineage.parse(values.get("lineage", ""))
         return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
     if kind == "contact":
         return Contact.parse(fields)

@@ -50,6 +50,8 @@ class Entry:
     """The source's leader epochs up to the position, and maybe beyond it; empty where they are not known."""
     time_ms: int = 0
     """When the entry was written, by the writer's clock."""
+    newest_ms: int = -1
+    """Timestamp of our last batch, by which the target's broker remembers us; -1: not known."""
 
     def moved(self, **changes: Any) -> Entry:
         """As `dataclasses.replace`, which takes four times as long: this happens twice for every batch."""

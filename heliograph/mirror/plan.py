@@ -8,14 +8,37 @@ at most the slots that Spark has, and a lane may carry several flows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from heliograph.mirror.model import Assignment, EpochPlan
+from heliograph.mirror.copy import MEMORY_DOUBTFUL_MS
+from heliograph.mirror.model import Assignment, Entry, EpochPlan
 
 PartitionKey = tuple[str, str, int]
 """(flow, topic, partition)"""
 
 IDLE_BYTES_PER_SECOND = 4096.0
 """What a partition weighs even when nothing flows: it is fetched, settled and reported all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workforce:
+    """Executors of Spark, and how many lanes they can run at the same time."""
+
+    executors: frozenset[str]
+    slots: int
+
+    def is_outdated_by(self, now: Workforce, useful: int) -> bool:
+        """Whether lanes planned for this workforce want another plan: one of it is gone, or more lanes can run."""
+        return bool(self.executors - now.executors) or min(useful, now.slots) > min(useful, max(1, self.slots))
+
+    def change_to(self, now: Workforce) -> str:
+        came, went = len(now.executors - self.executors), len(self.executors - now.executors)
+        return f"{went} executors gone, {came} new, {now.slots} slots now"
+
+
+def is_forgotten(entry: Entry, now_ms: int) -> bool:
+    """Whether the target's broker may not remember us in this partition, and would take what two lanes send."""
+    return entry.n > 0 and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS
 
 
 def key_of(assignment: Assignment) -> PartitionKey:

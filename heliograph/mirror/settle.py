@@ -84,8 +84,9 @@ async def settle(
         return Settled(moved, 0, tail.foreign, closed)
     proof = await _prove(assignment, entry, tail, source)
     moved, closed = _followed(entry, join_spans(proof.spans, tail.spans), proof.position, target_end)
+    header = tail.last[0]
     lineage = Lineage.parse(entry.lineage).until(entry.source_offset).grown(proof.epochs)
-    moved = moved.moved(n=tail.n, our_end=tail.last[0].next_offset, lineage=lineage.pack())
+    moved = moved.moved(n=tail.n, our_end=header.next_offset, newest_ms=header.max_timestamp, lineage=lineage.pack())
     return Settled(moved, tail.n - entry.n, tail.foreign, closed)
 
 

@@ -7,7 +7,9 @@ import re
 import socket
 import subprocess
 import sys
+import venv
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -51,13 +53,14 @@ class Standalone:
             "org.apache.spark.deploy.worker.Worker",
             *("--cores", str(cores), "--memory", "1g", "--work-dir", str(self._folder / "work"), self.master),
         )
-        wait_until(lambda: "Successfully registered with master" in self._log(name), 60, what=f"worker {name}")
+        wait_until(lambda: "Successfully registered with master" in self._log(name), 180, what=f"worker {name}")
         return process.pid
 
     def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # finds nothing by luck
         environment = {
-            **os.environ,
+            **own,
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
@@ -81,6 +84,22 @@ class Standalone:
 
     def _log(self, name: str) -> str:
         return re.sub(r"\s+", " ", (self._folder / f"{name}.log").read_text(errors="replace"))
+
+
+def bare_python(folder: Path) -> str:
+    """An interpreter like this one that has no packages at all."""
+    venv.create(folder / "bare", with_pip=False, symlinks=True)
+    return str(folder / "bare" / "bin" / "python")
+
+
+def executors_of(worker: int) -> list[int]:
+    """Process ids of the executors that a worker has started."""
+    found = []
+    for process in psutil.Process(worker).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+                found.append(process.pid)
+    return found
 
 
 def kill_tree(pid: int) -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import platform
+import socket
+import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+import psutil
 import pytest
 
+import heliograph
 from heliograph.lab import Cluster
+from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, produce, unique
-from tests.cluster.spark import Standalone, kill_tree
+from tests.cluster.spark import Standalone, bare_python, executors_of, kill_tree
 
-SLOW_START_S = 120
+SLOW_START_S = 180
 
 
 def events_of(folder: Path) -> list[dict[str, Any]]:
@@ -22,7 +31,7 @@ def events_of(folder: Path) -> list[dict[str, Any]]:
         json.loads(line)
         for file in sorted(folder.rglob("*"))
         if file.is_file() and not file.name.startswith((".", "appstatus"))
-        for line in file.read_text().splitlines()
+        for line in file.read_text().rpartition("\n")[0].splitlines()  # the last one may still be being written
     ]
 
 
@@ -94,3 +103,114 @@ def test_without_executors_nothing_is_copied_until_one_returns(
             mirror.wait_mirrored(View(primary, topic), target, timeout_s=SLOW_START_S)
             assert mirror.is_running
             assert "Traceback" not in mirror.output
+
+
+class Stalls:
+    """Looks at a topic's ends again and again; the longest time that each partition did not grow."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._moved: list[float] = []
+        self._longest: list[float] = []
+        self.ends: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._over.wait(0.1):
+            ends, now = self._view.counts() or [], time.monotonic()
+            if len(self.ends) != len(ends):
+                self.ends, self._moved, self._longest = ends, [now] * len(ends), [0.0] * len(ends)
+            for index, end in enumerate(ends):
+                self._longest[index] = max(self._longest[index], now - self._moved[index])
+                if end > self.ends[index]:
+                    self._moved[index] = now
+            self.ends = ends
+
+    def take(self) -> list[float]:
+        """Since the last time, in seconds for each partition."""
+        longest, self._longest = self._longest, [0.0] * len(self._longest)
+        return [round(seconds, 1) for seconds in longest]
+
+
+def executors_at_once(log: Path) -> set[str]:
+    """The executors of the newest stage, from Spark's record so far."""
+    stages: dict[int, set[str]] = {}
+    for event in events_of(log):
+        if event["Event"] == "SparkListenerTaskStart":
+            stages.setdefault(event["Stage ID"], set()).add(event["Task Info"]["Executor ID"])
+    return stages[max(stages)] if stages else set()
+
+
+@pytest.mark.timeout(600)
+def test_bare_workers_come_die_and_return_and_nothing_is_lost_or_repeated(
+    primary: Cluster, backup: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """The workers' Python has no package at all: ours and those that it needs are shipped, or named."""
+    topic = create_topic(primary, unique("workers"), 4)
+    source, target = View(primary, topic), View(backup, f"primary.{topic}")
+    log = tmp_path / "events"
+    log.mkdir()
+    keys = {
+        "primary->backup.topics": topic,
+        "tasks.max": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.pyspark.python": bare_python(tmp_path),
+    }
+    recorded = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": log.as_uri(),
+    }
+    clusters = {"primary": primary, "backup": backup}
+    with Standalone(tmp_path) as spark:
+        arguments = ("--master", spark.master)
+        first = spark.start_worker("first")
+        unshipped = {**keys, "executor.packages": "installed"}
+        with MirrorProcess(tmp_path, clusters, unshipped, arguments=arguments) as mirror:
+            assert mirror.wait_exit(SLOW_START_S) == 1
+            here = f"{socket.gethostname()} (Python {platform.python_version()})"
+            assert f"{here} lacks cramjam, crc32c, cryptography" in mirror.output
+            assert f"pip install heliograph=={heliograph.__version__}" in mirror.output
+        with MirrorProcess(tmp_path, clusters, {**keys, **recorded}, arguments=arguments) as mirror:
+            with Load(primary, [topic], partitions=4, per_second=1000), Stalls(target) as stalls:
+                mirror.wait_for("packages of this machine are shipped", SLOW_START_S)
+                mirror.wait_until(lambda: min(stalls.ends, default=0), SLOW_START_S, what="the first copies")
+                figures: dict[str, object] = {}
+
+                def spreads_after(event: str, act: Callable[[], object], *, over: int) -> None:
+                    stalls.take()
+                    before = executors_at_once(log)
+                    act()
+                    took = mirror.wait_until(
+                        lambda: len(now := executors_at_once(log)) == over and now != before,
+                        SLOW_START_S,
+                        what=f"lanes on {over} executors after {event}",
+                    )
+                    ends = stalls.ends
+                    mirror.wait_until(
+                        lambda: all(map(int.__gt__, stalls.ends, ends)), SLOW_START_S, what=f"all, after {event}"
+                    )
+                    figures[event] = {"spread after s": round(took, 1), "longest standstill s": stalls.take()}
+
+                spreads_after("a worker joined", lambda: spark.start_worker("second"), over=2)
+                [executor] = executors_of(first)
+                spreads_after("kill -9 of an executor", psutil.Process(executor).kill, over=2)
+                spreads_after("kill -9 of a worker", lambda: kill_tree(first), over=1)
+                spreads_after("a worker returned", lambda: spark.start_worker("third"), over=2)
+            mirror.wait_mirrored(source, target, timeout_s=SLOW_START_S)
+            assert "Traceback" not in mirror.output
+    record_property("workers", figures)
+    sys.stdout.write("\n" + "\n".join(f"{event}: {told}" for event, told in figures.items()) + "\n")

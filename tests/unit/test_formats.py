@@ -50,6 +50,7 @@ ENTRY = Entry(
     source_end=99,
     lineage="0:0 4:9",
     time_ms=1_700_000_000_000,
+    newest_ms=1_690_000_000_000,
 )
 
 
@@ -108,7 +109,8 @@ def test_entry_bytes_do_not_change() -> None:
     assert formats.encode_entry_key("A-mm2", "foo", 7) == b'["entry","A-mm2","foo",7]'
     assert formats.encode_entry(ENTRY) == (
         b'{"v":1,"st":"00000000000000000000000000000001","tt":"00000000000000000000000000000002","e":3,'
-        b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"le":"0:0 4:9","ms":1700000000000}'
+        b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"le":"0:0 4:9","ms":1700000000000,'
+        b'"ts":1690000000000}'
     )
 
 
@@ -232,3 +234,10 @@ def test_standby_vector() -> None:
 def test_a_lease_of_an_unknown_kind_is_passed_over() -> None:
     key, value = formats.encode_lease("g", LEASE)
     assert formats.parse_ledger("g", key, value.replace(b'"held"', b'"sold"')) is None
+
+
+def test_an_entry_without_the_time_of_our_last_batch_is_read() -> None:
+    older = formats.encode_entry(ENTRY).replace(b',"ts":1690000000000', b"")
+    record = formats.parse_ledger("g", formats.encode_entry_key("g", "foo", 7), older)
+    assert isinstance(record, formats.EntryRecord)
+    assert record.entry == ENTRY.moved(newest_ms=-1)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.mirror.model import Assignment, Entry
-from heliograph.mirror.plan import key_of, plan_epoch, useful_lanes
+from heliograph.mirror.plan import IDLE_BYTES_PER_SECOND, Workforce, is_forgotten, key_of, plan_epoch, useful_lanes
 
 ENTRY = Entry(
     source_topic_id="0" * 32,
@@ -65,3 +66,72 @@ def test_plan_gives_every_partition_to_one_lane_within_the_limits(
     assert all(plan.lanes)
     for flow in sizes:
         assert sum(any(item.flow == flow for item in lane) for lane in plan.lanes) <= tasks_max[flow]
+
+
+@given(sizes=sizes, data=st.data(), slots=st.integers(1, 9))
+def test_no_lane_has_more_to_do_than_another_by_more_than_one_partition(
+    sizes: dict[str, int], data: st.DataObject, slots: int
+) -> None:
+    """Flows that may use all slots share them fairly, however different their loads are."""
+    items = assignments(sizes)
+    rates = {key_of(item): data.draw(st.floats(0, 1e9)) for item in items[:10]}
+    plan = plan_epoch(7, items, rates=rates, tasks_max=dict.fromkeys(sizes, slots), slots=slots)
+    weights = {key_of(item): rates.get(key_of(item), 0.0) + IDLE_BYTES_PER_SECOND for item in items}
+    loads = [sum(weights[key_of(item)] for item in lane) for lane in plan.lanes]
+    assert max(loads) <= (min(loads) + max(weights.values())) * (1 + 1e-9)
+
+
+def test_a_quiet_flow_gets_the_slot_that_a_busy_one_leaves() -> None:
+    rates = {("a->b", "t", partition): 50e6 for partition in range(8)}
+    flows = {"a->b": 8, "b->a": 8}
+    plan = plan_epoch(1, assignments(flows), rates=rates, tasks_max={"a->b": 1, "b->a": 4}, slots=2)
+    assert [{item.flow for item in lane} for lane in plan.lanes] == [{"a->b"}, {"b->a"}]
+
+
+def test_every_flow_is_in_every_epoch_with_fewer_slots_than_flows() -> None:
+    flows = {"a->b": 3, "b->a": 1, "a->c": 2}
+    rates = {("a->b", "t", 0): 1e9}
+    plan = plan_epoch(1, assignments(flows), rates=rates, tasks_max=dict.fromkeys(flows, 4), slots=2)
+    assert {item.flow for lane in plan.lanes for item in lane} == set(flows)
+
+
+def workforce(names: str, slots: int | None = None) -> Workforce:
+    return Workforce(frozenset(names), len(names) if slots is None else slots)
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "useful", "outdated"),
+    [
+        (workforce("12"), workforce("12"), 4, False),
+        (workforce("1"), workforce("12"), 4, True),
+        (workforce("1"), workforce("12"), 1, False),
+        (workforce("12"), workforce("1"), 1, True),
+        (workforce("12"), workforce("23"), 2, True),
+        (workforce("12", 8), workforce("123", 12), 8, False),
+        (workforce(""), workforce("1"), 3, False),
+        (workforce(""), workforce("12"), 3, True),
+    ],
+    ids=[
+        "the same",
+        "one more",
+        "one more and nothing to do for it",
+        "one is gone",
+        "one is replaced",
+        "more slots than lanes",
+        "the first has come, which the only lane was waiting for",
+        "the first two have come",
+    ],
+)
+def test_lanes_are_planned_anew_when_executors_are_gone_or_more_lanes_can_run(
+    planned: Workforce, now: Workforce, useful: int, outdated: bool
+) -> None:
+    assert planned.is_outdated_by(now, useful) is outdated
+
+
+def test_the_target_may_have_forgotten_us_behind_records_over_twelve_hours_old() -> None:
+    hour, now = 3_600_000, 1_700_000_000_000
+    copied = ENTRY.moved(n=5)
+    assert is_forgotten(copied.moved(newest_ms=now - 13 * hour), now)
+    assert not is_forgotten(copied.moved(newest_ms=now - 11 * hour), now)
+    assert is_forgotten(copied, now), "nothing is known of its time"
+    assert not is_forgotten(ENTRY, now), "nothing was copied"

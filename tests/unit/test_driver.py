@@ -1,0 +1,120 @@
+"""The driver without clusters or Spark: lanes follow executors, old partitions wait for lost lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from heliograph.config import parse_settings
+from heliograph.errors import SparkFailed
+from heliograph.mirror import driver as module
+from heliograph.mirror.driver import Driver
+from heliograph.mirror.ledger import PartitionLedger
+from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
+from heliograph.mirror.plan import Workforce
+from tests.unit.logs import ENTRY
+from tests.unit.test_flow import CONFIG
+
+
+class Executors:
+    """In the place of Spark: executors that a test lets come and go."""
+
+    is_local = False
+
+    def __init__(self, names: str) -> None:
+        self.names = names
+        self.fault: SparkFailed | None = None
+
+    @property
+    def workforce(self) -> Workforce:
+        return Workforce(frozenset(self.names), len(self.names))
+
+    def start(self) -> None: ...
+
+    def equip(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
+        return []
+
+    def cancel(self) -> None: ...
+
+
+def driver_on(executors: Executors) -> Driver:
+    """Four partitions that may have four lanes."""
+    driver = Driver(parse_settings(CONFIG + "tasks.max = 4\n"), executors, report=lambda line: None)
+    driver._flows[0].entries = {("t", partition): ENTRY for partition in range(4)}
+    return driver
+
+
+async def watched(driver: Driver, seconds: float = 0.2) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(driver._watch_workforce(), seconds)
+
+
+@pytest.mark.parametrize(("later", "planned_anew"), [("12", False), ("123", True), ("1", True), ("13", True)])
+def test_executors_that_come_and_go_bring_the_next_plan_forward(
+    later: str, planned_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORKFORCE_S", 0.01)
+
+    async def check() -> None:
+        executors = Executors("12")
+        driver = driver_on(executors)
+        assert len(driver._plan(driver._flows).lanes) == 2
+        executors.names = later
+        await watched(driver)
+        assert driver._replan.is_set() is planned_anew
+        assert len(driver._plan(driver._flows).lanes) == len(later)
+
+    asyncio.run(check())
+
+
+def test_an_executor_that_cannot_be_made_ready_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "WORKFORCE_S", 0.01)
+
+    async def check() -> None:
+        executors = Executors("12")
+        executors.fault = SparkFailed("w2 lacks crc32c")
+        driver = driver_on(executors)
+        driver._plan(driver._flows)
+        await watched(driver)
+        assert not driver._replan.is_set()
+
+    asyncio.run(check())
+    assert [record.message for record in caplog.records] == ["SPARK: w2 lacks crc32c"]
+
+
+def test_behind_old_records_a_partition_waits_until_no_lost_lane_can_send() -> None:
+    async def check() -> None:
+        driver = driver_on(Executors("12"))
+        flow = driver._flows[0]
+        now_ms = int(time.time() * 1000)
+        flow.entries["t", 1] = ENTRY.moved(n=5, newest_ms=now_ms - 13 * 3_600_000)
+        flow.entries["t", 2] = ENTRY.moved(n=5, newest_ms=now_ms)
+        driver._hold_back(driver._flows, 0.1)
+        held = [item.partition for lane in driver._plan(driver._flows).lanes for item in lane]
+        assert 1 not in held
+        assert 2 in held
+        await asyncio.wait_for(driver._replan.wait(), 5)
+        assert sum(map(len, driver._plan(driver._flows).lanes)) == 4
+
+    asyncio.run(check())
+
+
+def test_after_a_failed_job_copying_goes_on_from_what_its_lanes_wrote_down() -> None:
+    async def check() -> None:
+        flow = driver_on(Executors("12"))._flows[0]
+        newer, other_count = ENTRY.moved(n=ENTRY.n + 7), ENTRY.moved(count=ENTRY.count + 1, n=ENTRY.n + 7)
+        for partition, written in enumerate((newer, other_count, ENTRY.moved(n=ENTRY.n - 1))):
+            flow.ledger.partitions["t", partition] = PartitionLedger()
+            flow.ledger.partitions["t", partition].entry = written
+        flow.take_written()
+        assert [flow.entries["t", partition] for partition in range(4)] == [newer, ENTRY, ENTRY, ENTRY]
+
+    asyncio.run(check())

@@ -1,0 +1,46 @@
+"""What is told of Spark's errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph.mirror.epoch import _root_cause
+
+LOST = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, "
+    "most recent failure: Lost task 0.0 in stage 3.0 (TID 7) (10.0.0.7 executor 2): "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            LOST + 'java.io.IOException: Cannot run program "/opt/python3": error=2, No such file or directory\n'
+            "\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)",
+            (
+                '10.0.0.7 (executor 2): java.io.IOException: Cannot run program "/opt/python3": error=2, '
+                "No such file or directory"
+            ),
+        ),
+        (
+            LOST + "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+            '  File "worker.py", line 1, in Error\n'
+            "ModuleNotFoundError: No module named 'crc32c'\n"
+            "\tat org.apache.spark.api.python.Error.x(PythonRunner.scala:1)",
+            "10.0.0.7 (executor 2): ModuleNotFoundError: No module named 'crc32c'",
+        ),
+        (
+            LOST + "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Error 137",
+            (
+                "10.0.0.7 (executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running tasks) "
+                "Reason: Error 137"
+            ),
+        ),
+        ("An error occurred\nConnection refused", "Connection refused"),
+        ("", "RuntimeError"),
+    ],
+    ids=["no interpreter", "no module", "lost executor", "no task", "no text"],
+)
+def test_the_cause_of_a_failed_job_is_one_line_with_its_host(text: str, told: str) -> None:
+    assert _root_cause(RuntimeError(text)) == told
