@@ -54,11 +54,18 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join(120)
+        self.stop()
         if error is None:
-            assert not self._thread.is_alive(), f"the writer of {self.topic} does not end"
-            assert self._failure is None, repr(self._failure)
+            self.join()
+
+    def stop(self) -> None:
+        """Write no more; what is on its way is waited for by `join`."""
+        self._stop.set()
+
+    def join(self) -> None:
+        self._thread.join(120)
+        assert not self._thread.is_alive(), f"the writer of {self.topic} does not end"
+        assert self._failure is None, repr(self._failure)
 
     @property
     def newest(self) -> Mapping[int, int]:
