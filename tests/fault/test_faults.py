@@ -1,7 +1,7 @@
 """Faults at random under load: whatever happens, the target has what the source has, once, in order, unaltered.
 
-FAULT_SEED=17 repeats the faults of a run (not its timing); the seed is printed and recorded. FAULT_KINDS="kill lane,grow"
-leaves only these.
+FAULT_SEED=17 repeats the faults of a run (not its timing); the seed is printed and recorded.
+FAULT_KINDS="kill lane, grow" leaves only these kinds, FAULT_COUNT=5 so many of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ def faults(longest_s: float) -> list[Fault]:
     return found
 
 
-@pytest.mark.timeout(900)
+def count(usual: int) -> int:
+    return int(os.environ.get("FAULT_COUNT") or usual)
+
+
+@pytest.mark.timeout(1800)
 def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Record) -> None:
     """One broker a side and Spark on this machine."""
     chance = random.Random(seed)
@@ -49,7 +53,7 @@ def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Rec
     world = World(
         lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance, per_second=240
     )
-    run_faults(world, faults(3.0), 20, chance, record_property)
+    run_faults(world, faults(3.0), count(20), chance, record_property)
 
 
 @pytest.mark.long
@@ -62,4 +66,4 @@ def test_two_hundred_faults(lab: Lab, tmp_path: Path, seed: int, isolation: str,
     lab.start([spec(alias, brokers=3) for alias in aliases])
     source, target = map(lab.cluster, aliases)
     world = World(lab, source, target, tmp_path, isolation=isolation, chance=chance, standalone=True)
-    run_faults(world, faults(20.0), 200, chance, record_property)
+    run_faults(world, faults(20.0), count(200), chance, record_property)

@@ -174,9 +174,9 @@ class TransactionalWriter(Writer):
             sender.poll(0)
             if self._stop.is_set():
                 break
-        wants_abort = self._chance.random() < self._aborted_share
-        is_committed = False if wants_abort else self._commit(sender)
+        is_committed = self._chance.random() >= self._aborted_share and self._commit(sender)
         if not is_committed:
+            sender.flush(15)  # a transaction that is aborted before it has begun on the broker is an error there
             self._abort(sender)
         for partition, sequences in written.items():
             if is_committed:
