@@ -51,6 +51,8 @@ class _Known(NamedTuple):
     """The records of one side by sequence, and the last sequence of each key."""
 
     by_sequence: dict[int, Record]
+    times: Counter[int]
+    """How often each is there: a source that forgot its writer may have one twice, and then so must the target."""
     last_of_key: dict[bytes | None, int]
 
 
@@ -62,17 +64,18 @@ def judge(
     wanted = _known(((stamp_of(record), record) for record in source), compacted=compacted)
     stamped: list[tuple[Stamp | None, Record]] = [(stamp_of(record), record) for record in target]
     found = _known(stamped, compacted=compacted)
-    seen: set[int] = set()
+    seen: Counter[int] = Counter()
     highest = -1
     for stamp, record in stamped:
         if stamp is None or not _is_intact(stamp, record, wanted.by_sequence.get(stamp.sequence), shape):
             verdict.altered.append(record.offset)
             continue
         sequence = stamp.sequence
-        if sequence in seen:
+        seen[sequence] += 1
+        if seen[sequence] > max(1, wanted.times[sequence]):
             (verdict.repeated if len(verdict.announced) >= announced else verdict.announced).append(sequence)
+        if seen[sequence] > 1:
             continue
-        seen.add(sequence)
         if sequence < highest:
             verdict.reordered.append(sequence)
         highest = max(highest, sequence)
@@ -85,7 +88,7 @@ def judge(
     verdict.lost = [
         sequence
         for sequence, record in wanted.by_sequence.items()
-        if sequence not in seen and not _was_compacted(record, sequence, found, compacted=compacted)
+        if seen[sequence] < wanted.times[sequence] and not _was_compacted(record, sequence, found, compacted=compacted)
     ]
     return verdict
 
@@ -111,14 +114,16 @@ def announced_repeats(output: str) -> Mapping[tuple[str, int], int]:
 
 def _known(stamped: Iterable[tuple[Stamp | None, Record]], *, compacted: bool) -> _Known:
     by_sequence: dict[int, Record] = {}
+    times: Counter[int] = Counter()
     last_of_key: dict[bytes | None, int] = {}
     for stamp, record in stamped:
         if stamp is None:
             continue
         by_sequence.setdefault(stamp.sequence, record)
+        times[stamp.sequence] += 1
         if compacted:
             last_of_key[record.key] = max(last_of_key.get(record.key, -1), stamp.sequence)
-    return _Known(by_sequence, last_of_key)
+    return _Known(by_sequence, times, last_of_key)
 
 
 def _is_intact(stamp: Stamp, record: Record, original: Record | None, shape: Shape) -> bool:

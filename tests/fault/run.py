@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from tests.fault.checker import Verdict
 from tests.fault.faults import Fault, choose, hold
 from tests.fault.world import World, tail
 
+log = logging.getLogger(__name__)
 START_S = 300.0
 RECOVERY_S = 300.0
 """Generous: a start of Spark on a busy machine is in it. What it took is in the report."""
@@ -31,6 +33,7 @@ def run_faults(world: World, faults: Sequence[Fault], number: int, chance: rando
             for fault in choose(faults, number, world, chance):
                 told.append({"at_s": round(time.monotonic() - began, 1), "fault": fault.name})
                 told[-1] |= _harm(world, fault, chance)
+                log.info("%s", told[-1])
                 time.sleep(chance.uniform(0, 2))
         finally:
             end = time.monotonic()

@@ -49,7 +49,7 @@ def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Rec
     chance = random.Random(seed)
     isolation = chance.choice(ISOLATIONS)
     record_property("isolation", isolation)
-    lab.start([spec("calm"), spec("safe")])
+    lab.start([spec("calm"), spec("safe", forgets=True)])
     world = World(
         lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance, per_second=240
     )
@@ -62,8 +62,8 @@ def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Rec
 def test_two_hundred_faults(lab: Lab, tmp_path: Path, seed: int, isolation: str, record_property: Record) -> None:
     """Three brokers a side and a standalone Spark with two workers."""
     chance = random.Random(f"{seed} {isolation}")
-    aliases = [f"{name}-{isolation[5:]}" for name in ("calm", "safe")]
-    lab.start([spec(alias, brokers=3) for alias in aliases])
-    source, target = map(lab.cluster, aliases)
-    world = World(lab, source, target, tmp_path, isolation=isolation, chance=chance, standalone=True)
+    source, target = (f"{name}-{isolation[5:]}" for name in ("calm", "safe"))
+    lab.start([spec(source, brokers=3), spec(target, brokers=3, forgets=True)])
+    clusters = lab.cluster(source), lab.cluster(target)
+    world = World(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True)
     run_faults(world, faults(20.0), count(200), chance, record_property)

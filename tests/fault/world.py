@@ -36,10 +36,14 @@ _NEXT_PLANS = ("2000", "5000", "30000")
 _CONFIG = {"log.retention.ms": "-1", "log.cleaner.backoff.ms": "500", "unclean.leader.election.enable": "false"}
 
 
-def spec(alias: str, *, brokers: int = 1) -> ClusterSpec:
-    """A cluster for faults: keeps old records, cleans often, and can be reached through a proxy."""
+def spec(alias: str, *, brokers: int = 1, forgets: bool = False) -> ClusterSpec:
+    """A cluster for faults: keeps old records, cleans often, and can be reached through a proxy.
+
+    One that `forgets` drops within seconds what it knows of producers of old records, not within ten minutes.
+    """
     safe = {"min.insync.replicas": "2"} if brokers > 2 else {}
-    return ClusterSpec(alias=alias, brokers=brokers, detoured=True, config={**_CONFIG, **safe})
+    brief = {"producer.id.expiration.check.interval.ms": "5000"} if forgets else {}
+    return ClusterSpec(alias=alias, brokers=brokers, detoured=True, config={**_CONFIG, **safe, **brief})
 
 
 class World:

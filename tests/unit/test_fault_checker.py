@@ -79,6 +79,13 @@ def test_every_planted_repeat_is_found(numbers: list[int], data: st.DataObject) 
     assert judge(written(PLAIN, numbers), target, PLAIN, announced=len(again) - 1).repeated == again[-1:]
 
 
+def test_what_the_source_has_twice_the_target_must_have_twice() -> None:
+    source = written(PLAIN, [0, 1, 2, 1, 2, 3])
+    assert judge(source, source, PLAIN).is_good
+    assert judge(source, written(PLAIN, [0, 1, 2, 3]), PLAIN).lost == [1, 2]
+    assert judge(source, written(PLAIN, [0, 1, 2, 1, 2, 1, 3]), PLAIN).repeated == [1]
+
+
 @given(sequences, st.data())
 def test_every_planted_disorder_is_found(numbers: list[int], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(numbers) - 2))
