@@ -261,6 +261,8 @@ class Driver:
     # -- beside the epochs ---------------------------------------------------------------
 
     async def _discover_loop(self, flow: FlowDriver) -> None:
+        """Look for new topics and partitions; a kind of fault is told once, and so is that it is over."""
+        trouble = ""
         while True:
             interval = flow.flow.refresh_topics_interval_s
             pause = interval if flow.is_complete else min(interval, INCOMPLETE_S)
@@ -275,8 +277,13 @@ class Driver:
             try:
                 if await flow.discover():
                     self._replan.set()
+                if trouble:
+                    log.info("%s: topics are refreshed again", flow.name)
+                    trouble = ""
             except HeliographError as error:
-                log.warning("%s: topics not refreshed: %s", flow.name, error)
+                if error.code != trouble:
+                    log.warning("%s: topics not refreshed: %s; trying again", flow.name, error)
+                trouble = error.code
 
     async def _rights_loop(self, flow: FlowDriver) -> None:
         """Name rights that are missing; take up what was waiting for one when it is back."""
