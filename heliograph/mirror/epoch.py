@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import psutil
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -119,10 +120,19 @@ class SparkEpochs:
 
     @property
     def slots(self) -> int:
-        """How many lanes can run at the same time now; 0 while there is no executor."""
+        """How many lanes can run at the same time now; 0 while there is no executor. Raises SparkFailed."""
         assert self._session is not None
-        context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
-        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        try:
+            context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
+            return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        except (Py4JError, OSError) as error:
+            self._log_wanted = True
+            raise SparkFailed(
+                "Spark's JVM is gone",
+                where=self._settings["spark.master"],
+                why=_last_line(self.log_path) or str(error).splitlines()[0],
+                remedy=f"start heliograph again; Spark's log is {self.log_path}",
+            ) from error
 
     def run(self, plan: EpochPlan, terms: EpochTerms) -> list[LedgerRow]:
         """Run one epoch to its end. *Runs* on the driver; one Spark job."""
