@@ -20,6 +20,7 @@ from tests.fault.world import World
 SIDES = ("source", "target")
 _TURNS = 100
 _ROOM_BYTES = 2000
+_SECOND_S = 120.0
 
 Harm = Callable[[World], AbstractContextManager[None]]
 
@@ -74,7 +75,10 @@ def kill_worker(world: World) -> Iterator[None]:
 
 @contextmanager
 def second_driver(world: World) -> Iterator[None]:
-    with world.second_mirror():
+    """Until it copies, or has seen that it must not, and a little longer."""
+    with world.second_mirror() as second:
+        with suppress(AssertionError):
+            wait_until(lambda: not second.is_running or "records/s" in second.output, _SECOND_S)
         yield
 
 
@@ -217,7 +221,7 @@ def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault
         Fault(name="stop everything", harm=stop_everything, weight=0.5),
     ]
     if second_driver_too:
-        faults.append(Fault(name="second driver", harm=second_driver, longest_s=max(longest_s, 12.0), may_end=True))
+        faults.append(Fault(name="second driver", harm=second_driver, longest_s=longest_s, may_end=True))
     for side in SIDES:
         faults += [
             Fault(name=f"kill {side} broker", harm=partial(kill_broker, side=side), longest_s=brief),

@@ -43,13 +43,16 @@ def run_faults(world: World, faults: Sequence[Fault], number: int, chance: rando
             record("restarts", world.restarts)
         world.stop_writers()
         verdicts = _judge(world)
-        record("counts", _counts(world, verdicts))
+        counts = _counts(world, verdicts)
+        record("counts", counts)
     bad = {
         f"{topic}-{partition}": str(verdict) for (topic, partition), verdict in verdicts.items() if not verdict.is_good
     }
-    assert not bad, f"{bad}\n{told}\n{world.mirror.output}"
-    assert "Traceback" not in world.mirror.output, world.mirror.output
-    assert "INTERNAL" not in world.mirror.output, world.mirror.output
+    assert not bad, f"{bad}\n{told}\n{world.output}"
+    assert counts["keyed"]["compared"] < counts["keyed"]["acknowledged"], "the source was not compacted"
+    assert counts["paid"]["aborted"] > 0, "no transaction was aborted"
+    assert "Traceback" not in world.output, world.output
+    assert "INTERNAL" not in world.output, world.output
 
 
 def _harm(world: World, fault: Fault, chance: random.Random) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class World:
         self._wants_standalone = standalone
         self._stack = ExitStack()
         self._sessions: set[int] = set()
+        self._others: list[MirrorProcess] = []
         self._proxies: dict[str, list[Proxy]] = {}
         prefix = unique("fault")
         self.writers = self._make_writers(prefix, per_second / 3)
@@ -165,10 +166,16 @@ class World:
     def second_mirror(self) -> Iterator[MirrorProcess]:
         """The same configuration once more, at the same time."""
         second = MirrorProcess(self._folder, {}, self.mirror.keys, arguments=self.mirror.command()[3:])
+        self._others.append(second)
         try:
             yield second.start()
         finally:
             second.kill()
+
+    @property
+    def output(self) -> str:
+        """What all mirrors of this world have said."""
+        return "\n".join(mirror.output for mirror in (self.mirror, *self._others))
 
     def keep_running(self, *, may_end: bool) -> None:
         """Start the mirror again if it ended, as a service manager would."""
@@ -180,12 +187,16 @@ class World:
         self.start_mirror()
 
     def orphans(self) -> list[psutil.Process]:
-        """What is left of mirrors that are gone."""
+        """What is left of mirrors and of Spark workers that are gone."""
         old = self._sessions - {self.mirror.process.pid}
+        work = self._folder / "work"
+        alive = {process.pid for process in self._spark_tree()}
         found = []
         for process in psutil.process_iter(["status"]):
-            with suppress(ProcessLookupError, PermissionError):
-                if os.getsid(process.pid) in old and process.info["status"] != psutil.STATUS_ZOMBIE:
+            with suppress(ProcessLookupError, PermissionError, psutil.Error):
+                if process.info["status"] == psutil.STATUS_ZOMBIE or process.pid in alive:
+                    continue
+                if os.getsid(process.pid) in old or Path(process.cwd()).is_relative_to(work):
                     found.append(process)
         return found
 
@@ -341,7 +352,7 @@ class World:
         for writer in self.writers:
             source = View(self.source, writer.topic, self.isolation).read()
             target = View(self.target, self.remote(writer)).read()
-            announced = announced_repeats(self.mirror.output)
+            announced = announced_repeats(self.output)
             for partition, (wanted, found) in enumerate(zip(source, target, strict=True)):
                 gone = missing(writer.acknowledged[partition], wanted, writer.shape, partition=partition)
                 assert not gone, (
