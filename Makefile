@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.heliograph-setup
 
-.PHONY: setup check demo test test-fast test-long bench lint
+.PHONY: setup check demo test test-fast test-long test-fault bench lint
 
 setup: check $(STAMP)
 
@@ -22,7 +22,7 @@ demo: setup
 
 # Everything a change must pass; a skipped test counts as a failure.
 test: lint
-	$(BIN)/python -m pytest --no-skips tests/unit tests/cluster
+	$(BIN)/python -m pytest --no-skips tests/unit tests/cluster tests/fault
 
 # No brokers, under a minute.
 test-fast: setup
@@ -31,6 +31,10 @@ test-fast: setup
 # Repetitions and variants; LONG="-k kills" runs a part. Its report goes to docs/reports.
 test-long: setup
 	$(BIN)/python -m pytest --no-skips -m long --timeout 3600 --report docs/reports $(LONG) tests
+
+# Two hundred faults, twice; a part of test-long. FAULT_SEED=17 repeats those of a run.
+test-fault: setup
+	$(BIN)/python -m pytest --no-skips -m long --report docs/reports $(LONG) tests/fault
 
 bench: setup
 	$(BIN)/python -m bench

@@ -27,6 +27,9 @@ LISTENERS: Mapping[str, str] = {
     "SNI": "SASL_SSL",
 }
 """Protocols by listener."""
+DETOUR = "DETOUR"
+DETOUR_ENTRY = "DETOUR_ENTRY"
+"""Where clients are sent who come by the listener DETOUR; whoever wants to stand between listens there."""
 WRONG_HOST = "elsewhere.example"
 _SECURITY = "org.apache.kafka.common.security"
 MODULES: Mapping[str, str] = {

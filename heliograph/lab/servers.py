@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.lab.jars import JavaCommand, java_command
-from heliograph.lab.listeners import LISTENERS, broker_name
+from heliograph.lab.listeners import DETOUR, DETOUR_ENTRY, LISTENERS, broker_name
 from heliograph.lab.secured import Secured
 from heliograph.lab.spec import TEST_JVM, ClusterSpec
 
@@ -149,8 +149,11 @@ def broker_properties(
     }
     if spec.version.startswith("4."):
         properties |= {**_KAFKA_4_DEFAULTS, "share.coordinator.state.topic.replication.factor": factor}
+    extra = dict(zip(spec.listeners, ports[1:], strict=True))
+    if spec.detoured:
+        _add_detour(properties, extra.pop(DETOUR), extra.pop(DETOUR_ENTRY))
     if secured is not None:
-        _add_listeners(properties, dict(zip(spec.listeners, ports[1:], strict=True)), broker_id, secured)
+        _add_listeners(properties, extra, broker_id, secured)
         properties |= secured.broker_properties(broker_id)
     if spec.racks:
         properties["broker.rack"] = spec.racks[broker_id - 1]
@@ -164,6 +167,12 @@ def _add_listeners(properties: dict[str, str], ports: Mapping[str, int], broker_
         properties["listeners"] += f",{name}://{address}"
         properties["advertised.listeners"] += f",{name}://{routed if name == 'SNI' else address}"
         properties["listener.security.protocol.map"] += f",{name}:{LISTENERS[name]}"
+
+
+def _add_detour(properties: dict[str, str], port: int, entry: int) -> None:
+    properties["listeners"] += f",{DETOUR}://127.0.0.1:{port}"
+    properties["advertised.listeners"] += f",{DETOUR}://127.0.0.1:{entry}"
+    properties["listener.security.protocol.map"] += f",{DETOUR}:PLAINTEXT"
 
 
 def format_properties(properties: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heliograph.errors import LabError
-from heliograph.lab.listeners import LISTENERS
+from heliograph.lab.listeners import DETOUR, DETOUR_ENTRY, LISTENERS
 from heliograph.lab.pki import Authority
 
 DEFAULT_VERSION = "4.3.1"
@@ -38,6 +38,7 @@ class ClusterSpec:
     """One cluster to start. `config` wins over the lab's broker defaults; `racks` is one per broker, or empty.
 
     With an `authority` the cluster is a secured one (see listeners.py), and its certificates are signed by it.
+    A `detoured` one has a second plain listener whose advertised port is nobody's: a test puts its proxy there.
     """
 
     alias: str
@@ -46,6 +47,7 @@ class ClusterSpec:
     config: Mapping[str, str] = field(default_factory=dict)
     racks: tuple[str, ...] = ()
     authority: Authority | None = None
+    detoured: bool = False
     jvm: Jvm = TEST_JVM
 
     def __post_init__(self) -> None:
@@ -65,15 +67,17 @@ class ClusterSpec:
                 f'cluster "{self.alias}" has {self.brokers} brokers but {len(self.racks)} racks',
                 remedy="name one rack per broker, or none",
             )
-        if self.authority is not None and self.has_zookeeper:
+        if self.listeners and self.has_zookeeper:
             raise LabError(
-                f'cluster "{self.alias}" cannot be secured with Kafka {self.version}', remedy="choose 3.9.1 or newer"
+                f'cluster "{self.alias}" cannot be secured or detoured with Kafka {self.version}',
+                remedy="choose 3.9.1 or newer",
             )
 
     @property
     def listeners(self) -> tuple[str, ...]:
-        """Those beside the plain one."""
-        return tuple(LISTENERS) if self.authority is not None else ()
+        """Those beside the plain one; of a detour, the broker's own end and the advertised one."""
+        secured = tuple(LISTENERS) if self.authority is not None else ()
+        return (*secured, *((DETOUR, DETOUR_ENTRY) if self.detoured else ()))
 
     @property
     def has_zookeeper(self) -> bool:

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 import psutil
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -155,12 +156,18 @@ class SparkEpochs:
     def _alive(self) -> Workforce:
         """All executors; without one there is no slot."""
         assert self._session is not None
-        context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
         try:
+            context = self._session.sparkContext._jsc.sc()  # PySpark has no public way to ask
             slots = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
             ids = "driver" if self.is_local else str(context.getExecutorIds().mkString(","))
-        except Exception as error:
-            raise SparkFailed("Spark does not answer", where=self._settings["spark.master"], why=str(error)) from error
+        except (Py4JError, OSError) as error:
+            self._log_wanted = True
+            raise SparkFailed(
+                "Spark's JVM is gone",
+                where=self._settings["spark.master"],
+                why=_last_line(self.log_path) or str(error).splitlines()[0],
+                remedy=f"start heliograph again; Spark's log is {self.log_path}",
+            ) from error
         return Workforce(frozenset(filter(None, ids.split(","))), slots)
 
     def equip(self) -> None:

@@ -459,7 +459,7 @@ def _read_to_end(consumer: Consumer, partitions: int) -> list[list[Record]]:
         for message in consumer.consume(1000, timeout=0.2):
             error = message.error()
             if error is None:
-                found[message.partition()].append(_record(message))
+                found[message.partition()].append(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 waiting.discard(message.partition())
             else:
@@ -467,7 +467,7 @@ def _read_to_end(consumer: Consumer, partitions: int) -> list[list[Record]]:
     return found
 
 
-def _record(message: Any) -> Record:
+def record_of(message: Any) -> Record:
     kind, timestamp = message.timestamp()
     return Record(
         partition=message.partition(),

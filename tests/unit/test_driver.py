@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from heliograph.config import parse_settings
-from heliograph.errors import SparkFailed
+from heliograph.errors import HeliographError, NotAuthorized, SparkFailed, Unreachable
 from heliograph.mirror import driver as module
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.ledger import PartitionLedger
@@ -118,3 +122,44 @@ def test_after_a_failed_job_copying_goes_on_from_what_its_lanes_wrote_down() -> 
         assert [flow.entries["t", partition] for partition in range(4)] == [newer, ENTRY, ENTRY, ENTRY]
 
     asyncio.run(check())
+
+
+def test_topics_that_cannot_be_refreshed_are_told_once_and_so_is_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    outcomes: list[HeliographError | None] = [
+        Unreachable("hung up", where="b"),
+        Unreachable("hung up", where="b"),
+        NotAuthorized("refused", where="b"),
+        None,
+        None,
+        Unreachable("hung up", where="b"),
+    ]
+
+    async def scenario() -> None:
+        finished = asyncio.Event()
+
+        async def discover() -> bool:
+            if not outcomes:
+                finished.set()
+                await asyncio.Event().wait()
+            flow.changed.set()  # the next look is due at once
+            if (error := outcomes.pop(0)) is not None:
+                raise error
+            return False
+
+        settings = SimpleNamespace(refresh_topics_interval_s=60, refresh_topics_enabled=True, is_running=True)
+        flow: Any = SimpleNamespace(
+            name="a->b", flow=settings, is_complete=True, changed=asyncio.Event(), discover=discover
+        )
+        flow.changed.set()
+        loop = asyncio.ensure_future(driver_on(Executors("1"))._discover_loop(flow))
+        await asyncio.wait_for(finished.wait(), 10)
+        loop.cancel()
+
+    with caplog.at_level(logging.INFO, "heliograph"):
+        asyncio.run(scenario())
+    assert [re.sub(r" after .*", "", record.getMessage()) for record in caplog.records] == [
+        "a->b: topics not refreshed: UNREACHABLE: b: hung up; trying again",
+        "a->b: topics not refreshed: NOT_AUTHORIZED: b: refused; trying again",
+        "a->b: topics are refreshed again",
+        "a->b: topics not refreshed: UNREACHABLE: b: hung up; trying again",
+    ]

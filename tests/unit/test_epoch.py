@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
-from heliograph.mirror.epoch import _root_cause
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from heliograph.errors import SparkFailed
+from heliograph.mirror.epoch import SparkEpochs, _root_cause
 
 LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, "
@@ -44,3 +49,23 @@ LOST = (
 )
 def test_the_cause_of_a_failed_job_is_one_line_with_its_host(text: str, told: str) -> None:
     assert _root_cause(RuntimeError(text)) == told
+
+
+@pytest.mark.parametrize(
+    "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError("refused")]
+)
+def test_a_jvm_that_is_gone_is_a_typed_error(error: Exception) -> None:
+    def ask() -> None:
+        raise error
+
+    epochs = SparkEpochs(master="local[1]", slots=1, conf={})
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=ask)))
+    epochs._session = session
+    try:
+        with pytest.raises(SparkFailed, match="JVM is gone") as caught:
+            _ = epochs.workforce
+        assert str(epochs.log_path) in caught.value.remedy
+        assert caught.value.why
+    finally:
+        epochs._log_wanted = False
+        epochs.abandon()

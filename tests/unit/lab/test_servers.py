@@ -33,6 +33,16 @@ def test_own_config_wins_and_rack_is_per_broker() -> None:
     assert properties["offsets.topic.replication.factor"] == "2"
 
 
+def test_a_detour_is_advertised_elsewhere() -> None:
+    spec = ClusterSpec(alias="a", brokers=2, detoured=True)
+    ports = list(range(1, count_ports(spec) + 1))
+    _, second = plan_nodes(spec, ports, jars=Path("j"), data=Path("d"), logs=Path("l"))
+    assert second.extra_ports == {"DETOUR": 5, "DETOUR_ENTRY": 6}
+    assert second.properties["listeners"] == "PLAINTEXT://127.0.0.1:4,CONTROLLER://127.0.0.1:8,DETOUR://127.0.0.1:5"
+    assert second.properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:4,DETOUR://127.0.0.1:6"
+    assert second.properties["listener.security.protocol.map"].endswith(",DETOUR:PLAINTEXT")
+
+
 def test_properties_file_doubles_backslashes() -> None:
     assert format_properties({"b": "x\\y", "a": "1"}) == "a=1\nb=x\\\\y\n"
 

@@ -1,0 +1,272 @@
+"""The catalogue of faults. Each is a context: entering does the harm, leaving heals it."""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import psutil
+
+from tests.cluster.mirror import wait_until
+from tests.fault.proxy import FINE, Weather
+from tests.fault.world import World
+
+SIDES = ("source", "target")
+_TURNS = 100
+_ROOM_BYTES = 2000
+_SECOND_S = 120.0
+
+Harm = Callable[[World], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    name: str
+    harm: Harm
+    weight: float = 1.0
+    longest_s: float = 0.0
+    """It lasts a second to this long before it is healed; 0: it is over at once."""
+    may_end: bool = False
+    """Whether the mirror may end by it, and is then started again."""
+    is_possible: Callable[[World], bool] = lambda _: True
+
+
+# -- processes of the mirror
+
+
+@contextmanager
+def kill_lane(world: World) -> Iterator[None]:
+    _one(world, world.lanes).kill()
+    yield
+
+
+@contextmanager
+def kill_executor(world: World) -> Iterator[None]:
+    _one(world, world.executors).kill()
+    yield
+
+
+@contextmanager
+def kill_tree(world: World) -> Iterator[None]:
+    world.mirror.kill()
+    yield
+    world.start_mirror()
+
+
+@contextmanager
+def kill_driver(world: World) -> Iterator[None]:
+    world.kill_driver_only()
+    yield
+    world.start_mirror()
+
+
+@contextmanager
+def kill_worker(world: World) -> Iterator[None]:
+    world.kill_worker(with_executors=world.chance.random() < 0.5)
+    yield
+    world.start_worker()
+
+
+@contextmanager
+def second_driver(world: World) -> Iterator[None]:
+    """Until it copies, or has seen that it must not, and a little longer."""
+    with world.second_mirror() as second:
+        with suppress(AssertionError):
+            wait_until(lambda: not second.is_running or "records/s" in second.output, _SECOND_S)
+        yield
+
+
+@contextmanager
+def freeze(world: World, find: Callable[[World], Sequence[psutil.Process]]) -> Iterator[None]:
+    process = _one(world, partial(find, world))
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGCONT)
+
+
+def _one(world: World, find: Callable[[], Sequence[psutil.Process]]) -> psutil.Process:
+    """One of the processes, when there are any: right after another fault there may be none yet."""
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:
+        found[:] = find()
+        return bool(found)
+
+    wait_until(is_there, 60, what="a process to harm")
+    return world.chance.choice(found)
+
+
+# -- brokers
+
+
+@contextmanager
+def kill_broker(world: World, side: str) -> Iterator[None]:
+    cluster, broker = world.cluster(side), world.any_broker(side)
+    cluster.kill_broker(broker)
+    yield
+    cluster.start_broker(broker)
+
+
+@contextmanager
+def restart_broker(world: World, side: str) -> Iterator[None]:
+    cluster, broker = world.cluster(side), world.any_broker(side)
+    cluster.stop_broker(broker)
+    yield
+    cluster.start_broker(broker)
+
+
+@contextmanager
+def freeze_broker(world: World, side: str) -> Iterator[None]:
+    cluster, broker = world.cluster(side), world.any_broker(side)
+    cluster.signal_broker(broker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        cluster.signal_broker(broker, signal.SIGCONT)
+
+
+@contextmanager
+def fill_disk(world: World) -> Iterator[None]:
+    """The files of one target broker cannot grow; it gives up at the first that fails, and is started again."""
+    broker = world.any_broker("target")
+    pid = world.target.pids[broker]
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (world.largest_log() + _ROOM_BYTES, hard))
+    yield
+    with suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+    world.ensure_brokers()
+
+
+@contextmanager
+def move_leaders(world: World, side: str) -> Iterator[None]:
+    world.move_leaders(side)
+    yield
+
+
+@contextmanager
+def grow(world: World) -> Iterator[None]:
+    world.grow()
+    yield
+
+
+# -- the network between the mirror and a cluster
+
+
+@contextmanager
+def weather(world: World, side: str, bad: Weather) -> Iterator[None]:
+    world.become(side, bad)
+    try:
+        yield
+    finally:
+        world.become(side, FINE)
+
+
+# -- everything
+
+
+@contextmanager
+def stop_everything(world: World) -> Iterator[None]:
+    world.mirror.stop()
+    for side in SIDES:
+        for broker in sorted(world.cluster(side).running_ids):
+            world.cluster(side).stop_broker(broker)
+    yield
+    for side in SIDES:
+        cluster = world.cluster(side)
+        cluster.launch(cluster.brokers)
+        cluster.wait_until_ready(timeout_s=120)
+    world.start_mirror()
+
+
+WEATHERS = {
+    "cut": Weather(is_cut=True),
+    "delay": Weather(delay_s=0.2),
+    "stalls": Weather(stall_share=0.05),
+    "resets": Weather(resets_per_s=2.0),
+    "half-open": Weather(swallows=True),
+}
+
+
+def _has_standalone(world: World) -> bool:
+    return world.spark is not None
+
+
+def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault]:
+    """All kinds; none lasts longer than `longest_s` before it is healed."""
+    brief = min(longest_s, 5.0)
+    faults = [
+        Fault(name="kill lane", harm=kill_lane, weight=2),
+        Fault(name="kill executor", harm=kill_executor, may_end=True),
+        Fault(name="kill mirror", harm=kill_tree),
+        Fault(name="kill driver", harm=kill_driver),
+        Fault(name="kill worker", harm=kill_worker, longest_s=brief, is_possible=_has_standalone),
+        Fault(name="freeze lane", harm=partial(freeze, find=World.lanes), longest_s=longest_s),
+        Fault(name="freeze executor", harm=partial(freeze, find=World.executors), longest_s=longest_s),
+        Fault(name="freeze driver", harm=partial(freeze, find=_driver), longest_s=longest_s),
+        Fault(
+            name="freeze worker", harm=partial(freeze, find=_workers), longest_s=longest_s, is_possible=_has_standalone
+        ),
+        Fault(name="fill disk", harm=fill_disk, longest_s=brief),
+        Fault(name="grow", harm=grow, is_possible=World.can_grow),
+        Fault(name="stop everything", harm=stop_everything, weight=0.5),
+    ]
+    if second_driver_too:
+        faults.append(Fault(name="second driver", harm=second_driver, longest_s=longest_s, may_end=True))
+    for side in SIDES:
+        faults += [
+            Fault(name=f"kill {side} broker", harm=partial(kill_broker, side=side), longest_s=brief),
+            Fault(name=f"restart {side} broker", harm=partial(restart_broker, side=side)),
+            Fault(name=f"freeze {side} broker", harm=partial(freeze_broker, side=side), longest_s=longest_s),
+            Fault(
+                name=f"move {side} leaders",
+                harm=partial(move_leaders, side=side),
+                is_possible=partial(_has_several_brokers, side=side),
+            ),
+        ]
+        faults += [
+            Fault(name=f"{name} {side}", harm=partial(weather, side=side, bad=bad), weight=0.7, longest_s=longest_s)
+            for name, bad in WEATHERS.items()
+        ]
+    return faults
+
+
+def _driver(world: World) -> list[psutil.Process]:
+    return [psutil.Process(world.mirror.process.pid)]
+
+
+def _workers(world: World) -> list[psutil.Process]:
+    return [psutil.Process(pid) for pid in world.spark_workers]
+
+
+def _has_several_brokers(world: World, side: str) -> bool:
+    return world.cluster(side).spec.brokers > 1
+
+
+def choose(faults: Sequence[Fault], number: int, world: World, chance: random.Random) -> Iterator[Fault]:
+    """So many, at random by weight; a kind comes again only when each of the others had its turn since."""
+    left: list[Fault] = []
+    for _ in range(number):
+        for _ in range(_TURNS):
+            left = left or [fault for fault in faults if fault.is_possible(world)]
+            fault = chance.choices(left, [fault.weight for fault in left])[0]
+            left.remove(fault)
+            if fault.is_possible(world):
+                break
+        yield fault
+
+
+def hold(fault: Fault, chance: random.Random) -> float:
+    """Let it last; the seconds."""
+    seconds = chance.uniform(1.0, fault.longest_s) if fault.longest_s else 0.0
+    time.sleep(seconds)
+    return seconds

@@ -1,0 +1,69 @@
+"""Faults at random under load: whatever happens, the target has what the source has, once, in order, unaltered.
+
+FAULT_SEED=17 repeats the faults of a run (not its timing); the seed is printed and recorded.
+FAULT_KINDS="kill lane, grow" leaves only these kinds, FAULT_COUNT=5 so many of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heliograph.lab import Lab
+from tests.fault.faults import Fault, catalogue
+from tests.fault.run import run_faults
+from tests.fault.world import World, spec
+
+ISOLATIONS = ("read_committed", "read_uncommitted")
+Record = Callable[[str, object], None]
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest, record_property: Record) -> int:
+    seed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(100_000))
+    record_property("fault_seed", seed)
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"{request.node.name}: FAULT_SEED={seed}")
+    return seed
+
+
+def faults(longest_s: float) -> list[Fault]:
+    kinds = {name.strip() for name in os.environ.get("FAULT_KINDS", "").split(",")} - {""}
+    found = [fault for fault in catalogue(longest_s=longest_s) if not kinds or fault.name in kinds]
+    assert found, f"there are no such faults: {kinds}"
+    return found
+
+
+def count(usual: int) -> int:
+    return int(os.environ.get("FAULT_COUNT") or usual)
+
+
+@pytest.mark.timeout(1800)
+def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Record) -> None:
+    """One broker a side and Spark on this machine."""
+    chance = random.Random(seed)
+    isolation = chance.choice(ISOLATIONS)
+    record_property("isolation", isolation)
+    lab.start([spec("calm"), spec("safe", forgets=True)])
+    world = World(
+        lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance, per_second=240
+    )
+    run_faults(world, faults(3.0), count(20), chance, record_property)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3 * 3600)
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_two_hundred_faults(lab: Lab, tmp_path: Path, seed: int, isolation: str, record_property: Record) -> None:
+    """Three brokers a side and a standalone Spark with two workers."""
+    chance = random.Random(f"{seed} {isolation}")
+    source, target = (f"{name}-{isolation[5:]}" for name in ("calm", "safe"))
+    lab.start([spec(source, brokers=3), spec(target, brokers=3, forgets=True)])
+    clusters = lab.cluster(source), lab.cluster(target)
+    world = World(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True)
+    run_faults(world, faults(20.0), count(200), chance, record_property)

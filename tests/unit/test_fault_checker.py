@@ -1,0 +1,178 @@
+"""The checker of the fault tests finds what is planted, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cluster.mirror import Record
+from tests.fault.checker import announced_repeats, judge, missing
+from tests.fault.stamp import HEADER, Shape, Stamp, stamp_of
+
+PLAIN = Shape(writer="plain", age_ms=1000)
+KEYED = Shape(writer="keyed", keys=3, tombstones=True)
+TIME_MS = 1_700_000_000_000
+
+
+def written(shape: Shape, sequences: Sequence[int], *, partition: int = 1) -> list[Record]:
+    """A log whose records have these sequences; offsets follow each other."""
+    records = []
+    for offset, sequence in enumerate(sequences):
+        stamp = Stamp(shape.writer, partition, sequence, TIME_MS + 10 * sequence)
+        timestamp, key, value, headers = shape.content(stamp)
+        records.append(
+            Record(
+                partition=partition,
+                offset=offset,
+                timestamp=timestamp,
+                timestamp_type=TIMESTAMP_CREATE_TIME,
+                key=key,
+                value=value,
+                headers=headers,
+            )
+        )
+    return records
+
+
+def compact(records: Sequence[Record], clean: Sequence[bool]) -> list[Record]:
+    """Without some of the records that have a later one of their key."""
+    last = {record.key: record.offset for record in records}
+    return [
+        record for record, gone in zip(records, clean, strict=True) if last[record.key] == record.offset or not gone
+    ]
+
+
+sequences = st.lists(st.integers(0, 200), unique=True, min_size=2, max_size=40).map(sorted)
+
+
+@given(sequences)
+def test_an_equal_copy_is_good(numbers: list[int]) -> None:
+    verdict = judge(written(PLAIN, numbers), written(PLAIN, numbers), PLAIN)
+    assert verdict.is_good
+    assert verdict.compared == len(numbers)
+
+
+@given(sequences, st.data())
+def test_every_planted_loss_is_found(numbers: list[int], data: st.DataObject) -> None:
+    gone = data.draw(st.sets(st.sampled_from(numbers), min_size=1))
+    verdict = judge(written(PLAIN, numbers), written(PLAIN, [n for n in numbers if n not in gone]), PLAIN)
+    assert verdict.lost == sorted(gone)
+    assert not verdict.is_good
+    assert not verdict.reordered + verdict.repeated + verdict.altered + verdict.unwanted
+
+
+@given(sequences, st.data())
+def test_every_planted_repeat_is_found(numbers: list[int], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(numbers) - 1))
+    again = numbers[start:]
+    target = written(PLAIN, numbers + again)
+    verdict = judge(written(PLAIN, numbers), target, PLAIN)
+    assert verdict.repeated == again
+    assert not verdict.is_good
+    assert not verdict.reordered + verdict.lost
+    assert judge(written(PLAIN, numbers), target, PLAIN, announced=len(again)).is_good
+    assert judge(written(PLAIN, numbers), target, PLAIN, announced=len(again) - 1).repeated == again[-1:]
+
+
+def test_what_the_source_has_twice_the_target_must_have_twice() -> None:
+    source = written(PLAIN, [0, 1, 2, 1, 2, 3])
+    assert judge(source, source, PLAIN).is_good
+    assert judge(source, written(PLAIN, [0, 1, 2, 3]), PLAIN).lost == [1, 2]
+    assert judge(source, written(PLAIN, [0, 1, 2, 1, 2, 1, 3]), PLAIN).repeated == [1]
+
+
+@given(sequences, st.data())
+def test_every_planted_disorder_is_found(numbers: list[int], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(numbers) - 2))
+    swapped = [*numbers[:at], numbers[at + 1], numbers[at], *numbers[at + 2 :]]
+    verdict = judge(written(PLAIN, numbers), written(PLAIN, swapped), PLAIN)
+    assert verdict.reordered == [numbers[at]]
+    assert not verdict.is_good
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": b"other"},
+        {"value": None},
+        {"key": b"other"},
+        {"key": None},
+        {"timestamp": TIME_MS},
+        {"headers": ()},
+        {"headers": ((HEADER, b"garbage"),)},
+        {"headers": ((HEADER, b"other/1/5/7"),)},
+        {"partition": 0},
+    ],
+)
+@pytest.mark.parametrize("compacted", [False, True])
+def test_every_planted_alteration_is_found(change: dict[str, object], compacted: bool) -> None:
+    source = written(PLAIN, range(10))
+    target = [replace(record, **change) if record.offset == 5 else record for record in source]
+    verdict = judge(source, target, PLAIN, compacted=compacted)
+    assert verdict.altered == [5]
+    assert not verdict.is_good
+
+
+def test_an_extra_header_is_an_alteration() -> None:
+    source = written(PLAIN, range(3))
+    target = [replace(source[0], headers=(*source[0].headers, ("x", b""))), *source[1:]]
+    assert judge(source, target, PLAIN).altered == [0]
+
+
+def test_a_changed_source_record_is_seen_although_the_target_fits_its_stamp() -> None:
+    source = written(PLAIN, range(3))
+    assert judge([replace(source[0], value=b"x"), *source[1:]], source, PLAIN).altered == [0]
+
+
+@given(sequences)
+def test_records_that_the_source_lacks_are_unwanted(numbers: list[int]) -> None:
+    """Those of aborted transactions, for example."""
+    verdict = judge(written(PLAIN, numbers[:-1]), written(PLAIN, numbers), PLAIN)
+    assert verdict.unwanted == numbers[-1:]
+    assert not verdict.is_good
+
+
+@given(sequences, st.data())
+def test_compaction_of_either_side_is_no_loss(numbers: list[int], data: st.DataObject) -> None:
+    full = written(KEYED, numbers)
+    drawn = [data.draw(st.lists(st.booleans(), min_size=len(full), max_size=len(full))) for _ in range(2)]
+    source, target = (compact(full, clean) for clean in drawn)
+    verdict = judge(source, target, KEYED, compacted=True)
+    assert verdict.is_good, str(verdict)
+    assert verdict.compared + verdict.compacted_away == len(target)
+
+
+@given(sequences, st.data())
+def test_the_last_record_of_a_key_may_not_be_missing(numbers: list[int], data: st.DataObject) -> None:
+    full = written(KEYED, numbers)
+    last = {record.key: record for record in full}
+    gone = data.draw(st.sampled_from(sorted(last.values(), key=lambda record: record.offset)))
+    rest = [record for record in full if record is not gone]
+    stamp = stamp_of(gone)
+    assert stamp is not None
+    assert judge(full, rest, KEYED, compacted=True).lost == [stamp.sequence]
+    assert judge(rest, full, KEYED, compacted=True).unwanted == [stamp.sequence]
+
+
+def test_keyed_records_have_tombstones_and_few_keys() -> None:
+    records = written(KEYED, range(200))
+    assert {record.key for record in records} == {b"key-0", b"key-1", b"key-2"}
+    assert 0 < sum(record.value is None for record in records) < 40
+
+
+def test_what_was_acknowledged_and_is_not_on_the_source_is_named() -> None:
+    assert missing({0, 1, 2, 5}, written(PLAIN, [0, 1]), PLAIN, partition=1) == [2, 5]
+    assert missing({0, 1, 2, 5}, written(KEYED, [1, 2]), KEYED, partition=1) == [5]
+
+
+def test_announced_repeats_are_read_from_the_log() -> None:
+    line = "2026-01-01 ERROR POSITION_UNPROVEN: {}: {} records on the target beyond the ledger's entry may repeat"
+    output = "\n".join(
+        [line.format("a->b x-y-1", 5), line.format("a->b x-y-1", 2), line.format("a->b z-0", 1), "5 records"]
+    )
+    assert announced_repeats(output) == {("x-y", 1): 7, ("z", 0): 1}
