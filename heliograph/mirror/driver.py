@@ -160,10 +160,12 @@ class Driver:
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
+        began = time.monotonic()
         starting = asyncio.get_running_loop().run_in_executor(self._thread, self._epochs.start)
         await self._first_of(starting, self._stopping.wait())
         if not self._stopping.is_set():
             starting.result()
+            self._report(f"Spark is up after {time.monotonic() - began:.1f} s")
             await self._run_epochs()
 
     async def _wait_for_replan(self) -> bool:
