@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bench.systems import HELIOGRAPH, MM2_DEFAULT, MM2_TUNED
+
 KIB = 1024
 MB = 1_000_000
 
@@ -98,14 +100,15 @@ WIDE_WORK = "1000-partitions"
 class LatencyWork:
     """A steady trickle; how long each record takes from the producer's call to an independent consumer.
 
-    `max_p50` and `max_p99` are the largest shares of tuned MirrorMaker 2's. With `kills_lane` heliograph alone is
-    measured, and in the middle one of its lanes is killed: nothing is asked of the figures, they are shown.
+    `max_p50` and `max_p99` are the largest shares of tuned MirrorMaker 2's; None: the figures are only shown. With
+    `kills_lane` one of heliograph's lanes is killed in the middle.
     """
 
     name: str = "latency"
     settings: Mapping[str, str] = field(default_factory=dict)
     max_p50: float | None = 1
     max_p99: float | None = 0.5
+    systems: tuple[str, ...] = (MM2_DEFAULT, MM2_TUNED, HELIOGRAPH)
     kills_lane: bool = False
     records_per_s: int = 1000
     value_bytes: int = 1024
@@ -117,8 +120,8 @@ class LatencyWork:
 
 LATENCY_WORKS = (
     LatencyWork(),
-    LatencyWork(name="latency-exactly-once", settings=EXACTLY_ONCE, max_p50=None),
-    LatencyWork(name="latency-lane-kill", max_p50=None, max_p99=None, kills_lane=True),
+    LatencyWork(name="latency-exactly-once", settings=EXACTLY_ONCE, max_p50=None, systems=(MM2_TUNED, HELIOGRAPH)),
+    LatencyWork(name="latency-lane-kill", max_p50=None, max_p99=None, systems=(HELIOGRAPH,), kills_lane=True),
 )
 
 
