@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,18 @@ from bench.figures import judge
 from bench.machine import describe_commit, describe_machine
 from bench.report import REPORTS, is_good, render_text, write_documents
 from bench.session import Session, describe_systems
-from bench.works import LEDGER_WORKS, WORK_NAMES, WORKS, GroupsWork, IdleWork, LatencyWork, LoadWork
+from bench.works import (
+    LATENCY_WORKS,
+    LEDGER_WORKS,
+    PLAIN,
+    WORK_NAMES,
+    WORKS,
+    GroupsWork,
+    IdleWork,
+    LatencyWork,
+    LoadWork,
+    ResumeWork,
+)
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION, Lab, ensure_jars
@@ -70,7 +82,7 @@ def bench(
             works,
             scale=scale,
             repetitions=repetitions,
-            latency=LatencyWork(seconds=latency_seconds),
+            latencies=[replace(work, seconds=latency_seconds) for work in LATENCY_WORKS],
             idle=IdleWork(seconds=idle_seconds),
             logs=logs,
         )
@@ -89,7 +101,13 @@ def bench(
 
 
 def _measure(
-    works: list[str], *, scale: float, repetitions: int, latency: LatencyWork, idle: IdleWork, logs: Path | None
+    works: list[str],
+    *,
+    scale: float,
+    repetitions: int,
+    latencies: Sequence[LatencyWork],
+    idle: IdleWork,
+    logs: Path | None,
 ) -> dict[str, Any]:
     """Bring the clusters up, do the works, give the report. Whatever happens, nothing is left running."""
     started = time.monotonic()
@@ -110,7 +128,8 @@ def _measure(
                 (work.name, partial(session.throughput, work, scale=scale)) for work in WORKS
             ]
             tasks += [
-                (latency.name, partial(session.latency, latency)),
+                *((latency.name, partial(session.latency, latency)) for latency in latencies),
+                (ResumeWork().name, partial(session.resume, ResumeWork())),
                 (idle.name, partial(session.idle, idle)),
                 (LoadWork().name, partial(session.loading, LoadWork())),
                 (GroupsWork().name, partial(session.groups, GroupsWork())),
@@ -130,12 +149,12 @@ def _measure(
 
 
 def _attempt(session: Session, tasks: Sequence[tuple[str, Callable[[], None]]]) -> None:
-    """Those on secured clusters last: the others never share the machine with the additional listeners."""
-    on_secured = {work.name for work in WORKS if work.security}
-    for secured in (False, True):
-        chosen = [task for task in tasks if (task[0] in on_secured) is secured]
+    """One stage after the other: no work shares the machine with listeners and brokers that it does not need."""
+    stages = {work.name: work.stage for work in WORKS}
+    for stage in dict.fromkeys([PLAIN, *stages.values()]):
+        chosen = [task for task in tasks if stages.get(task[0], PLAIN) == stage]
         if chosen:
-            session.start(secured=secured)
+            session.start(stage)
         for name, do in chosen:
             session.attempt(name, do)
 

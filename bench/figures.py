@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -11,6 +12,7 @@ from bench.systems import HELIOGRAPH, MM2_DEFAULT, MM2_TUNED
 from bench.works import (
     IDLE_LIMIT_PERCENT,
     LANE_MEMORY_LIMIT_MB,
+    LATENCY_WORKS,
     LEDGER_WORKS,
     REFERENCE_WORK,
     WIDE_CPU_FACTOR,
@@ -21,6 +23,8 @@ from bench.works import (
     LatencyWork,
     LedgerWork,
     LoadWork,
+    ResumeWork,
+    Work,
 )
 
 Run = Mapping[str, Any]
@@ -86,129 +90,134 @@ def works_of(runs: Iterable[Run]) -> list[str]:
 def judge(runs: Sequence[Run]) -> list[Figure]:
     """A figure for every requirement on the works that were measured."""
     measured = works_of(runs)
-    figures: list[Figure] = []
-    for work in WORKS:
-        if work.name in measured:
-            figures += _throughput_figures(runs, work.name, work.min_wall, work.min_cpu)
-    if WIDE_WORK in measured and REFERENCE_WORK in measured:
-        figures.append(_wide_figure(runs))
-    if LatencyWork().name in measured:
-        figures += _latency_figures(runs)
-    if any(_lane_memories(runs)):
-        figures.append(
-            Figure(
-                work="all",
-                what="memory of a lane's process",
-                value=max(_lane_memories(runs)),
-                bound=LANE_MEMORY_LIMIT_MB,
-                at_least=False,
-                strict=True,
-                unit=" MB",
-            )
-        )
-    if IdleWork().name in measured:
-        figures.append(_idle_figure(runs))
-    if LoadWork().name in measured:
-        figures.append(_load_figure(runs))
-    if GroupsWork().name in measured:
-        figures.append(_groups_figure(runs))
-    for ledger in LEDGER_WORKS:
-        if ledger.name in measured:
-            figures += _ledger_figures(runs, ledger)
-    return figures
+    rules: list[tuple[str, Callable[[], list[Figure]]]] = [
+        *((work.name, partial(_throughput_figures, runs, work)) for work in WORKS),
+        (WIDE_WORK, partial(_wide_figures, runs, measured)),
+        *((latency.name, partial(_latency_figures, runs, latency)) for latency in LATENCY_WORKS),
+        (ResumeWork().name, partial(_resume_figures, runs)),
+        (IdleWork().name, partial(_idle_figures, runs)),
+        (LoadWork().name, partial(_load_figures, runs)),
+        (GroupsWork().name, partial(_groups_figures, runs)),
+        *((ledger.name, partial(_ledger_figures, runs, ledger)) for ledger in LEDGER_WORKS),
+    ]
+    return [figure for work, figures in rules if work in measured for figure in figures()] + _lane_figures(runs)
 
 
-def _throughput_figures(runs: Sequence[Run], work: str, min_wall: float, min_cpu: float | None) -> list[Figure]:
+def _throughput_figures(runs: Sequence[Run], work: Work) -> list[Figure]:
     def versus_tuned(field: str) -> float | None:
-        return ratio(median_of(runs, work, HELIOGRAPH, field), median_of(runs, work, MM2_TUNED, field))
+        return ratio(median_of(runs, work.name, HELIOGRAPH, field), median_of(runs, work.name, MM2_TUNED, field))
 
     wall = Figure(
-        work=work,
+        work=work.name,
         what="times faster than tuned MM2",
         value=versus_tuned("mb_per_s"),
-        bound=min_wall,
+        bound=work.min_wall,
         at_least=True,
-        strict=min_wall == 1,
+        strict=work.min_wall == 1,
     )
-    if min_cpu is None:
+    if work.min_cpu is None:
         return [wall]
     cpu = Figure(
-        work=work,
+        work=work.name,
         what="times less CPU per byte than tuned MM2",
         value=versus_tuned("mb_per_cpu_s"),
-        bound=min_cpu,
+        bound=work.min_cpu,
         at_least=True,
     )
     return [wall, cpu]
 
 
-def _wide_figure(runs: Sequence[Run]) -> Figure:
+def _wide_figures(runs: Sequence[Run], measured: Sequence[str]) -> list[Figure]:
+    if REFERENCE_WORK not in measured:
+        return []
     here = median_of(runs, WIDE_WORK, HELIOGRAPH, "mb_per_cpu_s")
-    return Figure(
-        work=WIDE_WORK,
-        what=f"times our own CPU per byte of {REFERENCE_WORK}",
-        value=ratio(median_of(runs, REFERENCE_WORK, HELIOGRAPH, "mb_per_cpu_s"), here),
-        bound=WIDE_CPU_FACTOR,
-        at_least=False,
-    )
+    return [
+        Figure(
+            work=WIDE_WORK,
+            what=f"times our own CPU per byte of {REFERENCE_WORK}",
+            value=ratio(median_of(runs, REFERENCE_WORK, HELIOGRAPH, "mb_per_cpu_s"), here),
+            bound=WIDE_CPU_FACTOR,
+            at_least=False,
+        )
+    ]
 
 
-def _latency_figures(runs: Sequence[Run]) -> list[Figure]:
-    name = LatencyWork().name
-
-    def figure(field: str, label: str) -> Figure:
-        ours, theirs = (median_of(runs, name, system, field) for system in (HELIOGRAPH, MM2_TUNED))
+def _latency_figures(runs: Sequence[Run], work: LatencyWork) -> list[Figure]:
+    def figure(field: str, label: str, bound: float) -> Figure:
+        ours, theirs = (median_of(runs, work.name, system, field) for system in (HELIOGRAPH, MM2_TUNED))
         return Figure(
-            work=name,
+            work=work.name,
             what=f"{label}, share of tuned MM2's",
             value=ratio(ours, theirs),
-            bound=1,
+            bound=bound,
             at_least=False,
             strict=True,
         )
 
-    return [figure("p50_ms", "p50"), figure("p99_ms", "p99")]
+    bounds = (("p50_ms", "p50", work.max_p50), ("p99_ms", "p99", work.max_p99))
+    return [figure(field, label, bound) for field, label, bound in bounds if bound is not None]
 
 
-def _idle_figure(runs: Sequence[Run]) -> Figure:
-    return Figure(
-        work=IdleWork().name,
-        what="CPU of the whole process tree",
-        value=median_of(runs, IdleWork().name, HELIOGRAPH, "percent_of_core"),
-        bound=IDLE_LIMIT_PERCENT,
-        at_least=False,
-        strict=True,
-        unit=" % of a core",
-    )
+def _resume_figures(runs: Sequence[Run]) -> list[Figure]:
+    work = ResumeWork()
+    return [
+        Figure(
+            work=work.name,
+            what=f"first record after a crash with {work.partitions:,} partitions, once Spark is up",
+            value=median_of(runs, work.name, HELIOGRAPH, "resume_s"),
+            bound=work.limit_s,
+            at_least=False,
+            strict=True,
+            unit=" s",
+        )
+    ]
 
 
-def _load_figure(runs: Sequence[Run]) -> Figure:
+def _idle_figures(runs: Sequence[Run]) -> list[Figure]:
+    return [
+        Figure(
+            work=IdleWork().name,
+            what="CPU of the whole process tree",
+            value=median_of(runs, IdleWork().name, HELIOGRAPH, "percent_of_core"),
+            bound=IDLE_LIMIT_PERCENT,
+            at_least=False,
+            strict=True,
+            unit=" % of a core",
+        )
+    ]
+
+
+def _load_figures(runs: Sequence[Run]) -> list[Figure]:
     """The slower of the two forms."""
     work = LoadWork()
     forms = {run["form"] for run in select_runs(runs, work.name, HELIOGRAPH)}
     times = [median_of([r for r in runs if r.get("form") == form], work.name, HELIOGRAPH, "load_s") for form in forms]
-    return Figure(
-        work=work.name,
-        what=f"loading a file with {work.flows:,} flows",
-        value=None if None in times else max(time for time in times if time is not None),
-        bound=work.limit_s,
-        at_least=False,
-        strict=True,
-        unit=" s",
-    )
+    return [
+        Figure(
+            work=work.name,
+            what=f"loading a file with {work.flows:,} flows",
+            value=None if None in times else max(time for time in times if time is not None),
+            bound=work.limit_s,
+            at_least=False,
+            strict=True,
+            unit=" s",
+        )
+    ]
 
 
-def _groups_figure(runs: Sequence[Run]) -> Figure:
+def _groups_figures(runs: Sequence[Run]) -> list[Figure]:
     work = GroupsWork()
-    return Figure(
-        work=work.name,
-        what=f"a pass over {work.groups:,} groups, {work.partitions} partitions each",
-        value=median_of(runs, work.name, HELIOGRAPH, "pass_s"),
-        bound=work.interval_s,
-        at_least=False,
-        strict=True,
-        unit=" s",
-    )
+    return [
+        Figure(
+            work=work.name,
+            what=f"a pass over {work.groups:,} groups, {work.partitions} partitions each",
+            value=median_of(runs, work.name, HELIOGRAPH, "pass_s"),
+            bound=work.interval_s,
+            at_least=False,
+            strict=True,
+            unit=" s",
+        )
+    ]
 
 
 def _ledger_figures(runs: Sequence[Run], work: LedgerWork) -> list[Figure]:
@@ -219,6 +228,22 @@ def _ledger_figures(runs: Sequence[Run], work: LedgerWork) -> list[Figure]:
         return Figure(work=work.name, what=what, value=value, bound=bound, at_least=False, strict=True, unit=unit)
 
     return [figure("translate_s", work.limit_s, " s"), figure("peak_mb", work.limit_mb, " MB")]
+
+
+def _lane_figures(runs: Sequence[Run]) -> list[Figure]:
+    if not any(_lane_memories(runs)):
+        return []
+    return [
+        Figure(
+            work="all",
+            what="memory of a lane's process",
+            value=max(_lane_memories(runs)),
+            bound=LANE_MEMORY_LIMIT_MB,
+            at_least=False,
+            strict=True,
+            unit=" MB",
+        )
+    ]
 
 
 def _lane_memories(runs: Sequence[Run]) -> list[float]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from bench.offsets import EndOffsets
 from bench.systems import RunningSystem, SystemFailed
@@ -16,6 +17,9 @@ _PSS_EVERY_S = 2.0
 _LINGER_S = 1.0
 """How long a finished run is watched for records too many."""
 _CURVE_POINTS = 40
+_COUNT_LIMIT_S = 30.0
+_QUIET_S = 3.0
+"""Where end offsets count more than records, the copy is whole when they have not moved for so long."""
 
 
 class Sample(NamedTuple):
@@ -67,24 +71,31 @@ def summarise_samples(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def measure_throughput(
-    running: RunningSystem, work: Work, *, target_bootstrap: str, copy: str, expected: Sequence[int]
+    running: RunningSystem, work: Work, *, target_bootstrap: str, copy: str, expected: Sequence[int], markers: bool
 ) -> dict[str, Any]:
-    """Watch the copy until it is whole; raises SystemFailed if it is not to be, or is not equal in number."""
+    """Watch the copy until it is whole; raises SystemFailed if it is not to be, or is not equal in number.
+
+    With `markers` the mirror writes in transactions, and end offsets count their markers too: then the copy is
+    whole at the last of them, and its records are counted by reading them.
+    """
     total = sum(expected)
     samples: list[Sample] = []
     with EndOffsets(target_bootstrap, copy, work.partitions) as offsets:
-        pss_mb = _watch(running, work, offsets, samples, total)
+        pss_mb = _watch(running, work, offsets, samples, total, quiet_s=_QUIET_S if markers else 0.0)
         time.sleep(_LINGER_S)
         found = offsets.fetch()
     got = [] if found is None else found.tolist()
+    if markers:
+        got = count_records(target_bootstrap, copy, work.partitions)
     if got != list(expected):
         raise SystemFailed(f"{copy} has {sum(got)} records, not the {total} of the source, or in other partitions")
-    window = find_window(samples, total)
+    window = find_window(samples, samples[-1].records)
     if window is None:
         raise SystemFailed(f"{copy} had records before the first sample")
-    payload_mb = window.records * work.value_bytes / MB
+    records = total if markers else window.records
+    payload_mb = records * work.value_bytes / MB
     return {
-        "records": window.records,
+        "records": records,
         "payload_mb": round(payload_mb, 3),
         "first_record_s": round(window.start_s, 3),
         "cpu_before_window_s": round(next(s.cpu_s for s in samples if s.at_s == window.start_s), 2),
@@ -92,7 +103,7 @@ def measure_throughput(
         "seconds": round(window.seconds, 3),
         "cpu_s": round(window.cpu_s, 2),
         "mb_per_s": round(payload_mb / window.seconds, 2),
-        "records_per_s": round(window.records / window.seconds),
+        "records_per_s": round(records / window.seconds),
         "mb_per_cpu_s": round(payload_mb / max(window.cpu_s, 0.01), 2),
         "peak_rss_mb": round(max(sample.rss_mb for sample in samples), 1),
         "peak_pss_mb": round(pss_mb, 1),
@@ -101,11 +112,45 @@ def measure_throughput(
     }
 
 
-def _watch(running: RunningSystem, work: Work, offsets: EndOffsets, samples: list[Sample], total: int) -> float:
-    """Sample until all records are there; gives the peak PSS."""
+def count_records(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Of each partition, without markers and what was aborted: read from one end to the other."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    counts, left = [0] * partitions, set(range(partitions))
+    try:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+        while left:
+            messages = consumer.consume(10_000, timeout=_COUNT_LIMIT_S)
+            if not messages:
+                raise SystemFailed(f"{topic} cannot be read to its end")
+            for message in messages:
+                error, partition = message.error(), message.partition()
+                if error is None and partition is not None:
+                    counts[partition] += 1
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
+                    left.discard(partition)
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return counts
+
+
+def _watch(
+    running: RunningSystem, work: Work, offsets: EndOffsets, samples: list[Sample], total: int, *, quiet_s: float
+) -> float:
+    """Sample until all records are there and nothing moves; gives the peak PSS."""
     records, peak_pss_mb = 0, 0.0
     pss_at = progress_at = time.monotonic()
-    while records < total:
+    while records < total or time.monotonic() - progress_at < quiet_s:
         found = offsets.fetch()
         now = time.monotonic()
         tree = running.tree.sample()

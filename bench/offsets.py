@@ -1,13 +1,13 @@
 """Asks a broker for the end offsets of a topic's partitions as cheaply as can be, many times a second.
 
-ListOffsets v1 is written by hand: the question is encoded once, the answer is read by numpy. One leader only, so
-for clusters of one broker.
+ListOffsets v1 is written by hand: the question is encoded once and put to each broker, the answers are read by numpy.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 _API_KEY = 2
 _VERSION = 1
 _LATEST = -1
-_UNKNOWN_TOPIC = 3
+_NOT_HERE = {3, 5, 6}
+"""Another broker leads the partition, or none: a topic being made or deleted is known in part for a moment."""
 _ANSWER = np.dtype([("partition", ">i4"), ("error", ">i2"), ("timestamp", ">i8"), ("offset", ">i8")])
 
 
@@ -33,33 +34,34 @@ def encode_request(topic: str, partitions: int) -> bytes:
     return struct.pack(">i", len(request)) + request
 
 
-def parse_answer(answer: bytes, topic: str, partitions: int) -> NDArray[np.int64] | None:
-    """End offsets by partition; None while the topic is unknown."""
+def parse_answers(answers: Sequence[bytes], topic: str, partitions: int) -> NDArray[np.int64] | None:
+    """End offsets by partition, each from its leader among the brokers asked; None while one has none."""
     start = 4 + 4 + len(_string(topic)) + 4  # correlation id, topics, name, partitions
-    if len(answer) != start + partitions * _ANSWER.itemsize:
-        raise OffsetsError(f"ListOffsets: an answer of {len(answer)} bytes for {partitions} partitions")
-    rows = np.frombuffer(answer, _ANSWER, offset=start)
-    errors = set(rows["error"].tolist()) - {0}
-    if errors:
-        # A topic being made or deleted is known in part for a moment.
-        if _UNKNOWN_TOPIC in errors or errors & {5, 6}:
-            return None
-        raise OffsetsError(f"ListOffsets: error codes {sorted(errors)} for {topic}")
-    offsets = np.zeros(partitions, dtype=np.int64)
-    offsets[rows["partition"]] = rows["offset"]
-    return offsets
+    offsets = np.full(partitions, -1, dtype=np.int64)
+    for answer in answers:
+        if len(answer) != start + partitions * _ANSWER.itemsize:
+            raise OffsetsError(f"ListOffsets: an answer of {len(answer)} bytes for {partitions} partitions")
+        rows = np.frombuffer(answer, _ANSWER, offset=start)
+        errors = set(rows["error"].tolist()) - {0} - _NOT_HERE
+        if errors:
+            raise OffsetsError(f"ListOffsets: error codes {sorted(errors)} for {topic}")
+        led = rows[rows["error"] == 0]
+        offsets[led["partition"]] = led["offset"]
+    return None if (offsets < 0).any() else offsets
 
 
 class EndOffsets:
     """One topic's end offsets, over a connection of its own."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        host, _, port = bootstrap.rpartition(":")
         self._topic = topic
         self._partitions = partitions
         self._request = encode_request(topic, partitions)
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sockets = []
+        for address in bootstrap.split(","):
+            host, _, port = address.rpartition(":")
+            self._sockets.append(socket.create_connection((host, int(port)), timeout=30))
+            self._sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:
         return self
@@ -67,23 +69,26 @@ class EndOffsets:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.close()
+        for connection in self._sockets:
+            connection.close()
 
     def fetch(self) -> NDArray[np.int64] | None:
         """End offsets by partition; None while the topic is not there."""
-        self._socket.sendall(self._request)
-        (size,) = struct.unpack(">i", self._receive(4))
-        return parse_answer(self._receive(size), self._topic, self._partitions)
+        for connection in self._sockets:
+            connection.sendall(self._request)
+        answers = [_receive(connection, *struct.unpack(">i", _receive(connection, 4))) for connection in self._sockets]
+        return parse_answers(answers, self._topic, self._partitions)
 
-    def _receive(self, size: int) -> bytes:
-        buffer = bytearray(size)
-        view = memoryview(buffer)
-        while view:
-            received = self._socket.recv_into(view)
-            if not received:
-                raise OffsetsError("ListOffsets: the broker closed the connection")
-            view = view[received:]
-        return bytes(buffer)
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    while view:
+        received = connection.recv_into(view)
+        if not received:
+            raise OffsetsError("ListOffsets: the broker closed the connection")
+        view = view[received:]
+    return bytes(buffer)
 
 
 def _string(text: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 from bench.figures import SYSTEM_ORDER, Figure, Run, judge, median_of, ratio, select_runs, works_of
 from bench.plot import draw_plot
 from bench.systems import HELIOGRAPH, MM2_TUNED
-from bench.works import LEDGER_WORKS, GroupsWork, IdleWork, LatencyWork, LoadWork
+from bench.works import LATENCY_WORKS, LEDGER_WORKS, GroupsWork, IdleWork, LoadWork, ResumeWork
 
 Report = Mapping[str, Any]
 Table = list[list[str]]
@@ -25,7 +25,9 @@ REPORTS = DOCS / "reports"
 PAGE = DOCS / "benchmarks.md"
 PLOT = DOCS / "benchmarks.png"
 
-_SPECIAL = tuple(work.name for work in (LatencyWork(), IdleWork(), LoadWork(), GroupsWork(), *LEDGER_WORKS))
+_SPECIAL = tuple(
+    work.name for work in (*LATENCY_WORKS, ResumeWork(), IdleWork(), LoadWork(), GroupsWork(), *LEDGER_WORKS)
+)
 
 
 def throughput_table(runs: Sequence[Run]) -> Table:
@@ -75,13 +77,15 @@ def throughput_table(runs: Sequence[Run]) -> Table:
 
 
 def latency_table(runs: Sequence[Run]) -> Table:
-    name = LatencyWork().name
-    rows = [["system", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "CPU s", "runs"]]
-    for system in SYSTEM_ORDER:
-        count = len(select_runs(runs, name, system))
-        if count:
-            values = [median_of(runs, name, system, f) for f in ("p50_ms", "p99_ms", "p999_ms", "max_ms", "cpu_s")]
-            rows.append([system, *("failed" if v is None else f"{v:.1f}" for v in values), str(count)])
+    rows = [["work", "system", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "CPU s", "runs"]]
+    for work in LATENCY_WORKS:
+        for system in SYSTEM_ORDER:
+            count = len(select_runs(runs, work.name, system))
+            if count:
+                fields = ("p50_ms", "p99_ms", "p999_ms", "max_ms", "cpu_s")
+                values = [median_of(runs, work.name, system, field) for field in fields]
+                cells = ("failed" if value is None else f"{value:.1f}" for value in values)
+                rows.append([work.name, system, *cells, str(count)])
     return rows
 
 
@@ -147,7 +151,7 @@ MB are 1,000,000 bytes of record values. "Peak MB" is the resident memory of all
 
 ## Delay at 1,000 records a second
 
-{_markdown(latency_table(runs), numbers_from=1)}
+{_markdown(latency_table(runs), numbers_from=2)}
 
 CPU seconds are those of all processes of the mirror during the {_seconds(runs)} s measured.
 {"".join(_part(name, part) for name, part in (parts or {}).items())}
@@ -247,7 +251,7 @@ def _settings(report: Report, name: str) -> str:
 
 
 def _seconds(runs: Sequence[Run]) -> str:
-    value = median_of(runs, LatencyWork().name, HELIOGRAPH, "seconds")
+    value = median_of(runs, LATENCY_WORKS[0].name, HELIOGRAPH, "seconds")
     return "-" if value is None else f"{value:.0f}"
 
 

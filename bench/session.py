@@ -23,6 +23,7 @@ from bench.loading import FORMS, make_file, measure_loading
 from bench.machine import HIDDEN, hide_secrets, hide_texts, load_average
 from bench.measure import measure_throughput
 from bench.offsets import EndOffsets, OffsetsError
+from bench.resume import measure_resume
 from bench.systems import (
     HELIOGRAPH,
     SYSTEMS,
@@ -33,11 +34,21 @@ from bench.systems import (
     plan_order,
     plan_properties,
 )
-from bench.works import GroupsWork, IdleWork, LatencyWork, LedgerWork, LoadWork, Work
+from bench.works import (
+    EXACTLY_ONCE,
+    PLAIN,
+    GroupsWork,
+    IdleWork,
+    LatencyWork,
+    LedgerWork,
+    LoadWork,
+    ResumeWork,
+    Stage,
+    Work,
+)
 from heliograph.lab import ORDINARY_JVM, Authority, Cluster, ClusterSpec, Lab
 
 _CLUSTERS = ("src", TARGET)
-_SECURED_CLUSTERS = ("secured-src", "secured-tgt")
 _MECHANISM = "SCRAM-SHA-512"
 _STORES = "PKCS12"
 _BROKER_CONFIG = {
@@ -63,6 +74,7 @@ class Trial(NamedTuple):
     topic: str
     measure: Callable[[RunningSystem, str], dict[str, Any]]
     security: str = ""
+    settings: Mapping[str, str] = {}
 
 
 class Session:
@@ -78,13 +90,24 @@ class Session:
         self._numbers = itertools.count(1)
         self._kept: set[str] = set()
 
-    def start(self, *, secured: bool = False) -> None:
+    def start(self, stage: Stage = PLAIN) -> None:
         """Two new clusters, in place of those there are. Filling and sampling use the plain listener of either kind."""
         self._lab.stop()
-        aliases = _SECURED_CLUSTERS if secured else _CLUSTERS
-        authority = Authority() if secured else None
+        self._replicas = stage.brokers
+        kind = "secured-" if stage.secured else f"{stage.brokers}-" if stage.brokers > 1 else ""
+        aliases = [f"{kind}{alias}" for alias in _CLUSTERS]
+        authority = Authority() if stage.secured else None
         self._lab.start(
-            [ClusterSpec(alias=a, jvm=ORDINARY_JVM, config=_BROKER_CONFIG, authority=authority) for a in aliases]
+            [
+                ClusterSpec(
+                    alias=alias,
+                    brokers=stage.brokers,
+                    jvm=ORDINARY_JVM,
+                    config=_BROKER_CONFIG,
+                    authority=authority,
+                )
+                for alias in aliases
+            ]
         )
         self._pair = [self._lab.cluster(alias) for alias in aliases]
         self._source, self._target = (cluster.bootstrap for cluster in self._pair)
@@ -115,15 +138,24 @@ class Session:
                 raise OffsetsError(f"{work.topic} has {sum(expected)} records instead of {records}")
 
             def measure(running: RunningSystem, copy: str) -> dict[str, Any]:
-                return measure_throughput(running, work, target_bootstrap=self._target, copy=copy, expected=expected)
+                return measure_throughput(
+                    running,
+                    work,
+                    target_bootstrap=self._target,
+                    copy=copy,
+                    expected=expected,
+                    markers=work.settings == EXACTLY_ONCE and running.system.name != HELIOGRAPH,
+                )
 
             for system, repetition in plan_order(self._repetitions):
-                self._run(Trial(work.name, system, repetition, work.topic, measure, work.security))
+                self._run(Trial(work.name, system, repetition, work.topic, measure, work.security, work.settings))
 
     def latency(self, work: LatencyWork) -> None:
         for system, repetition in plan_order(self._repetitions):
+            if system.name not in work.systems:
+                continue
             # A topic for each run: nothing but this run's records is under way.
-            topic = f"bench-latency-{system.name}-{repetition}"
+            topic = f"bench-{work.name}-{system.name}-{repetition}"
 
             def measure(running: RunningSystem, copy: str, topic: str = topic) -> dict[str, Any]:
                 return measure_latency(
@@ -136,7 +168,27 @@ class Session:
                 )
 
             with self._topic(topic, work.partitions):
-                self._run(Trial(work.name, system, repetition, topic, measure))
+                self._run(Trial(work.name, system, repetition, topic, measure, settings=work.settings))
+
+    def resume(self, work: ResumeWork) -> None:
+        [system] = [system for system in SYSTEMS if system.name == HELIOGRAPH]
+        wide = Work(
+            name=work.name,
+            records=work.records,
+            value_bytes=1024,
+            partitions=work.partitions,
+            min_wall=0,
+            min_cpu=None,
+        )
+        with self._topic(wide.topic, work.partitions):
+            fill_topic(self._source, wide, work.records)
+            expected = self._end_offsets(wide.topic, work.partitions)
+
+            def measure(running: RunningSystem, copy: str) -> dict[str, Any]:
+                return measure_resume(running, work, target_bootstrap=self._target, copy=copy, expected=expected)
+
+            for repetition in range(1, self._repetitions + 1):
+                self._run(Trial(work.name, system, repetition, wide.topic, measure))
 
     def idle(self, work: IdleWork) -> None:
         [system] = [system for system in SYSTEMS if system.name == HELIOGRAPH]
@@ -217,11 +269,17 @@ class Session:
                 return
 
     def _try(self, trial: Trial) -> dict[str, Any]:
-        work, system, repetition, topic, measure, security = trial
+        work, system, repetition, topic, measure, security, settings = trial
         alias = f"r{next(self._numbers):02d}"
         source_keys, target_keys = (client_keys(cluster, security) for cluster in self._pair)
         properties = plan_properties(
-            system, source=alias, source_keys=source_keys, target_keys=target_keys, topic=topic
+            system,
+            source=alias,
+            source_keys=source_keys,
+            target_keys=target_keys,
+            topic=topic,
+            replicas=self._replicas,
+            settings=settings,
         )
         run: dict[str, Any] = {
             "work": work,
@@ -248,7 +306,7 @@ class Session:
         self._kept.add(topic)
         [made] = (
             self._admins[self._source]
-            .create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+            .create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=self._replicas)])
             .values()
         )
         made.result(_TOPIC_TIMEOUT_S)
@@ -302,6 +360,8 @@ def describe_run(run: Mapping[str, Any]) -> str:
             f"{result['mb_per_s']:.1f} MB/s, {result['records_per_s']} records/s, {result['mb_per_cpu_s']:.1f} MB per "
             f"CPU s, {result['seconds']:.1f} s after {result['first_record_s']:.1f} s, {result['peak_rss_mb']:.0f} MB"
         )
+    if "resume_s" in result:
+        return f"first record {result['resume_s']:.2f} s after Spark is up, all of them {result['whole_s']:.1f} s"
     if "pass_s" in result:
         return f"a pass over {result['groups']} groups takes up to {result['pass_s']:.2f} s: {result['passes_s']}"
     if "translate_s" in result:

@@ -84,11 +84,18 @@ def plan_order(repetitions: int, systems: Sequence[System] = SYSTEMS) -> list[tu
 
 
 def plan_properties(
-    system: System, *, source: str, source_keys: Mapping[str, str], target_keys: Mapping[str, str], topic: str
+    system: System,
+    *,
+    source: str,
+    source_keys: Mapping[str, str],
+    target_keys: Mapping[str, str],
+    topic: str,
+    replicas: int = 1,
+    settings: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """A run's configuration file, the same for every system but for its own settings.
 
-    `source_keys` and `target_keys` are those of any Java client, addresses and security.
+    `source_keys` and `target_keys` are those of any Java client, addresses and security; `settings` are the work's.
 
     MM2 and heliograph derive the group, the storage topics and the copy's name from the source's alias, so that a
     new alias gives each run its own.
@@ -103,11 +110,11 @@ def plan_properties(
         f"{source}->{TARGET}.topics": topic,
         f"{TARGET}.group.id": f"{source}-mm2",
         f"{TARGET}.scheduled.rebalance.max.delay.ms": "0",
-        **{f"{name}replication.factor": "1" for name in factors},
-        **{f"{storage}.storage.replication.factor": "1" for storage in storages},
+        **{f"{name}replication.factor": str(replicas) for name in factors},
+        **{f"{storage}.storage.replication.factor": str(replicas) for storage in storages},
         **{f"{TARGET}.{storage}.storage.topic": f"{name}.{source}.internal" for storage, name in storages.items()},
     }
-    own = {key.replace("SOURCE", source): value for key, value in system.settings.items()}
+    own = {key.replace("SOURCE", source): value for key, value in {**system.settings, **(settings or {})}.items()}
     return {**properties, **own}
 
 
@@ -128,16 +135,21 @@ class RunningSystem:
         lines = [property_line(key, value) for key, value in sorted(properties.items())]
         config = write_private(folder / f"{label}.properties", "\n".join([*lines, ""]))
         self.command, environment = plan_command(system, lab, config)
+        self._environment = {**os.environ, **environment, "TMPDIR": str(folder)}
         self.log_file = folder / f"{label}.log"
+        self.log_file.unlink(missing_ok=True)
+        self._start()
+
+    def _start(self) -> None:
         self.started_at = time.monotonic()
-        with self.log_file.open("wb") as log:
+        with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=folder,
-                env={**os.environ, **environment, "TMPDIR": str(folder)},
+                cwd=self.log_file.parent,
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C is this process's to handle
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - a C call only, safe with threads too
             )
@@ -150,6 +162,12 @@ class RunningSystem:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def crash_and_restart(self) -> None:
+        """kill -9 of all its processes, then the same command again; its log begins anew."""
+        self._kill(self.tree.alive())
+        self.log_file.unlink()
+        self._start()
 
     def check_alive(self) -> None:
         code = self._process.poll()
@@ -167,7 +185,9 @@ class RunningSystem:
         while self.tree.alive() and time.monotonic() < deadline:
             self._process.poll()
             time.sleep(0.05)
-        left = self.tree.alive()
+        self._kill(self.tree.alive())
+
+    def _kill(self, left: Sequence[psutil.Process]) -> None:
         for process in left:
             try:
                 process.kill()

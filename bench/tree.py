@@ -66,6 +66,12 @@ class ProcessTree:
         self._find_new()
         return [process for process in self._members.values() if _is_alive(process)]
 
+    def lanes(self) -> list[psutil.Process]:
+        """Spark's Python workers, without the daemon that they come from."""
+        workers = [process for process in self.alive() if _is_lane(process)]
+        parents = {process.ppid() for process in workers}
+        return [process for process in workers if process.pid not in parents]
+
     def _find_new(self) -> None:
         # Parents have lower pids than their children, but for the rare wrap-around.
         for pid in sorted(set(psutil.pids()) - self._ours - self._strangers):

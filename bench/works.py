@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench.systems import HELIOGRAPH, MM2_DEFAULT, MM2_TUNED
 
 KIB = 1024
 MB = 1_000_000
@@ -13,6 +16,19 @@ LANE_MEMORY_LIMIT_MB = 300.0
 IDLE_LIMIT_PERCENT = 5.0
 WIDE_CPU_FACTOR = 1.5
 """CPU per byte on 1,000 partitions, at most this many times our own on 8."""
+EXACTLY_ONCE = {"exactly.once.source.support": "enabled", "SOURCE.consumer.isolation.level": "read_committed"}
+"""For MirrorMaker 2 transactions and what they need; for heliograph, which needs none, the isolation level alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The two clusters that a work is done on; their topics have a replica on each broker."""
+
+    secured: bool = False
+    brokers: int = 1
+
+
+PLAIN = Stage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +37,7 @@ class Work:
 
     `min_wall` and `min_cpu` are the least ratios to tuned MirrorMaker 2: how many times faster, how many times
     less CPU per byte. `security` is the listener of a secured cluster by which mirrors come to source and target.
+    `settings` are for every system.
     """
 
     name: str
@@ -29,6 +46,8 @@ class Work:
     partitions: int = 8
     codec: str = "none"
     security: str = ""
+    brokers: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
     batch_bytes: int = 255 * KIB  # of records, before compression; 0: each record is a batch
     min_wall: float
     min_cpu: float | None
@@ -36,6 +55,10 @@ class Work:
     @property
     def topic(self) -> str:
         return f"bench-{self.name.lower()}"
+
+    @property
+    def stage(self) -> Stage:
+        return Stage(secured=bool(self.security), brokers=self.brokers)
 
     @property
     def is_wide(self) -> bool:
@@ -66,6 +89,8 @@ WORKS = (
         min_wall=1,
         min_cpu=None,
     ),
+    Work(name="exactly-once", records=1_000_000, value_bytes=1024, settings=EXACTLY_ONCE, min_wall=4, min_cpu=10),
+    Work(name="factor-3", records=500_000, value_bytes=1024, brokers=3, min_wall=2, min_cpu=None),
 )
 REFERENCE_WORK = "1KB"
 WIDE_WORK = "1000-partitions"
@@ -73,15 +98,41 @@ WIDE_WORK = "1000-partitions"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyWork:
-    """A steady trickle; how long each record takes from the producer's call to an independent consumer."""
+    """A steady trickle; how long each record takes from the producer's call to an independent consumer.
+
+    `max_p50` and `max_p99` are the largest shares of tuned MirrorMaker 2's; None: the figures are only shown. With
+    `kills_lane` one of heliograph's lanes is killed in the middle.
+    """
 
     name: str = "latency"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    max_p50: float | None = 1
+    max_p99: float | None = 0.5
+    systems: tuple[str, ...] = (MM2_DEFAULT, MM2_TUNED, HELIOGRAPH)
+    kills_lane: bool = False
     records_per_s: int = 1000
     value_bytes: int = 1024
     partitions: int = 8
     warm_up_s: float = 5.0
     # As long as an epoch of heliograph, so that each measurement has one turnover in it.
     seconds: float = 60.0
+
+
+LATENCY_WORKS = (
+    LatencyWork(),
+    LatencyWork(name="latency-exactly-once", settings=EXACTLY_ONCE, max_p50=None, systems=(MM2_TUNED, HELIOGRAPH)),
+    LatencyWork(name="latency-lane-kill", max_p50=None, max_p99=None, systems=(HELIOGRAPH,), kills_lane=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeWork:
+    """Killed in the middle of a wide copy and started again: how soon it copies, once Spark is up."""
+
+    name: str = "resume"
+    records: int = 700_000
+    partitions: int = 1000
+    limit_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,5 +185,6 @@ LEDGER_WORKS = (
     LedgerWork(name="ledger-deep", partitions=1, runs=1_000_000),
 )
 
-WORK_NAMES = (*(work.name for work in WORKS), LatencyWork().name, IdleWork().name, LoadWork().name)
+WORK_NAMES = (*(work.name for work in WORKS), *(work.name for work in LATENCY_WORKS), ResumeWork().name)
+WORK_NAMES += (IdleWork().name, LoadWork().name)
 WORK_NAMES += (GroupsWork().name, *(work.name for work in LEDGER_WORKS))

@@ -280,12 +280,13 @@ class Driver:
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
+        began = time.monotonic()
         starting = asyncio.get_running_loop().run_in_executor(self._thread, self._epochs.start)
         await self._first_of(starting, self._stopping.wait())
         if not self._stopping.is_set():
             starting.result()
-            if not self._ready:
-                log.info("Spark is up and waits for a flow to copy")
+            waits = "" if self._ready else ", and waits for a flow to copy"
+            self._report(f"Spark is up after {time.monotonic() - began:.1f} s{waits}")
             if not self._epochs.is_local:
                 self._spawn(self._watch_workforce())
             await self._run_epochs()

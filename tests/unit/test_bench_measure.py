@@ -16,7 +16,7 @@ from bench.fill import make_values
 from bench.latency import Arrival, delays_in_window, summarise_delays
 from bench.machine import HIDDEN, hide_secrets, hide_texts
 from bench.measure import Sample, find_window, summarise_samples
-from bench.offsets import OffsetsError, encode_request, parse_answer
+from bench.offsets import OffsetsError, encode_request, parse_answers
 from bench.systems import SYSTEMS, SystemFailed, plan_order, plan_properties
 from bench.tree import ProcessTree
 from bench.works import REFERENCE_WORK, WORKS, Work
@@ -76,20 +76,27 @@ def list_offsets_answer(rows: list[tuple[int, int, int]]) -> bytes:
 
 
 def test_end_offsets_are_put_in_the_order_of_partitions() -> None:
-    offsets = parse_answer(list_offsets_answer([(1, 0, 20), (0, 0, 10)]), "t", 2)
+    offsets = parse_answers([list_offsets_answer([(1, 0, 20), (0, 0, 10)])], "t", 2)
     assert offsets is not None
     assert offsets.tolist() == [10, 20]
 
 
+def test_each_partition_is_told_by_its_leader() -> None:
+    one, other = list_offsets_answer([(0, 6, -1), (1, 0, 20)]), list_offsets_answer([(0, 0, 10), (1, 6, -1)])
+    assert (found := parse_answers([one, other], "t", 2)) is not None
+    assert found.tolist() == [10, 20]
+    assert parse_answers([one, one], "t", 2) is None
+
+
 def test_end_offsets_of_an_unknown_topic_are_none() -> None:
-    assert parse_answer(list_offsets_answer([(0, 3, -1), (1, 3, -1)]), "t", 2) is None
+    assert parse_answers([list_offsets_answer([(0, 3, -1), (1, 3, -1)])], "t", 2) is None
 
 
 def test_end_offsets_refuse_other_errors_and_short_answers() -> None:
     with pytest.raises(OffsetsError, match="29"):
-        parse_answer(list_offsets_answer([(0, 29, -1)]), "t", 1)
+        parse_answers([list_offsets_answer([(0, 29, -1)])], "t", 1)
     with pytest.raises(OffsetsError, match="bytes"):
-        parse_answer(list_offsets_answer([(0, 0, 1)]), "t", 2)
+        parse_answers([list_offsets_answer([(0, 0, 1)])], "t", 2)
 
 
 def test_tree_counts_the_cpu_of_a_child_that_has_ended() -> None:
@@ -196,7 +203,7 @@ def test_secured_works_differ_from_the_plain_one_in_nothing_else() -> None:
 
 
 def test_scaled_volume_has_a_record_for_each_partition() -> None:
-    assert [work.scaled_records(0.000001) for work in WORKS] == [8, 8, 8, 8, 8, 8, 1000]
+    assert [work.scaled_records(0.000001) for work in WORKS] == [8, 8, 8, 8, 8, 8, 1000, 8, 8]
     assert len({work.topic for work in WORKS}) == len(WORKS)
 
 
