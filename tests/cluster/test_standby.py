@@ -72,6 +72,11 @@ def _leads(mirror: MirrorProcess) -> bool:
     return "primary->backup: leading" in mirror.output
 
 
+def note(what: str, seconds: float) -> None:
+    sys.stdout.write(f"copying goes on {seconds:.1f} s after the leader {what}\n")
+    sys.stdout.flush()
+
+
 def _wait_for_spark(standby: MirrorProcess, starts: int) -> None:
     text = "Spark is up and waits for a flow to copy"
     standby.wait_until(lambda: standby.output.count(text) == starts, SLOW_START_S, what="the standby's Spark")
@@ -81,7 +86,6 @@ def _wait_for_spark(standby: MirrorProcess, starts: int) -> None:
 def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
     pair = Pair(primary, backup, tmp_path)
     one, other = pair.mirrors
-    took: dict[str, float] = {}
     with one, other, Load(primary, [pair.topic], partitions=PARTITIONS, per_second=400) as load:
         first, second = pair.sort()
         pair.wait_progress(first, SLOW_START_S)
@@ -91,7 +95,7 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
         assert status["standbys"] == 1
 
         with first.frozen():
-            took["stood still"] = pair.wait_progress(second, TAKE_OVER_S)
+            note("stood still", pair.wait_progress(second, TAKE_OVER_S))
             second.wait_for(f"taking over from host {HOST} (pid {first.process.pid}), silent for")
             assert pair.status()["leader"] == f"{HOST} (pid {second.process.pid})"
         first.wait_for(f"host {HOST} (pid {second.process.pid}) leads now; standing by")
@@ -99,8 +103,8 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
 
         second.process.kill()  # the driver alone; what it leaves behind ends by itself
         second.process.wait()
-        took["was killed"] = pair.wait_progress(first, TAKE_OVER_S)
-        first.wait_for(f"(pid {second.process.pid}), who led, is dead")
+        seen = first.wait_for(f"(pid {second.process.pid}), who led, is dead", TAKE_OVER_S)
+        note("was killed", seen + pair.wait_progress(first, TAKE_OVER_S))
         assert pair.status()["leader"] == f"{HOST} (pid {first.process.pid})"
 
         second.kill()
@@ -108,7 +112,7 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
         wait_until(lambda: second.output.count("standing by") == 2, SLOW_START_S, what="the standby's return")
         _wait_for_spark(second, 2)
         assert first.stop(signal.SIGTERM).code == 0
-        took["stopped"] = pair.wait_progress(second, TAKE_OVER_S)
+        note("stopped", pair.wait_progress(second, TAKE_OVER_S))
         second.wait_for(f"leading; host {HOST} (pid {first.process.pid}) gave it back")
 
         second.kill()
@@ -117,12 +121,10 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
         second.start()
         second.wait_for(f"leading; host {HOST} (pid {dead}), who led, is dead", SLOW_START_S)
         assert second.output.count("standing by") == 2, "a restart after a crash does not wait"
-        took["was started again"] = pair.wait_progress(second, SLOW_START_S)
+        note("was started again", pair.wait_progress(second, SLOW_START_S))
         assert leaderless == f"{HOST} (pid {dead})" or leaderless.startswith(f"nobody ({HOST} until")
         load.stop()
         second.wait_mirrored(pair.source, pair.target, timeout_s=SLOW_START_S)
-    for what, seconds in took.items():
-        sys.stdout.write(f"copying goes on {seconds:.1f} s after the leader {what}\n")
     for partition in range(PARTITIONS):
         assert_numbered(read_batches(backup, pair.target.topic, partition))
     for mirror in pair.mirrors:
