@@ -165,7 +165,7 @@ class SparkEpochs:
             raise SparkFailed(
                 "Spark's JVM is gone",
                 where=self._settings["spark.master"],
-                why=_last_line(self.log_path) or str(error).splitlines()[0],
+                why=str(error).partition("\n")[0],
                 remedy=f"start heliograph again; Spark's log is {self.log_path}",
             ) from error
         return Workforce(frozenset(filter(None, ids.split(","))), slots)
