@@ -78,7 +78,7 @@ def note(what: str, seconds: float) -> None:
 
 
 def _wait_for_spark(standby: MirrorProcess, starts: int) -> None:
-    text = "Spark is up and waits for a flow to copy"
+    text = ", and waits for a flow to copy"
     standby.wait_until(lambda: standby.output.count(text) == starts, SLOW_START_S, what="the standby's Spark")
 
 
