@@ -148,7 +148,7 @@ def test_topics_that_cannot_be_refreshed_are_told_once_and_so_is_the_end(caplog:
 
         settings = SimpleNamespace(refresh_topics_interval_s=60, refresh_topics_enabled=True, is_running=True)
         flow: Any = SimpleNamespace(
-            name="a->b", flow=settings, is_complete=True, changed=asyncio.Event(), discover=discover
+            name="a->b", flow=settings, is_complete=True, changed=asyncio.Event(), discover=discover, leads=lambda: True
         )
         flow.changed.set()
         loop = asyncio.ensure_future(driver_on(Executors("1"))._discover_loop(flow))
