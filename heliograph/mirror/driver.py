@@ -19,10 +19,11 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from heliograph.config.settings import Settings
-from heliograph.errors import ConfigError, HeliographError, ProtocolError
+from heliograph.errors import ClusterChanged, ConfigError, HeliographError, ProtocolError
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, plan_epoch
 from heliograph.mirror.progress import Progress
@@ -75,6 +76,8 @@ class Driver:
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         self._ready: list[FlowDriver] = []
+        self._refused = 0
+        """Flows that cannot be mirrored as they are configured."""
         self._owner = uuid4().hex
         self._rates: dict[PartitionKey, float] = {}
         self._progress = {flow.name: Progress() for flow in self._flows}
@@ -135,7 +138,8 @@ class Driver:
                 await flow.prepare()
                 break
             except (ConfigError, ProtocolError) as error:
-                if not self._ready:
+                self._refused += 1
+                if self._refused == len(self._flows) or not (self._ready or isinstance(error, ClusterChanged)):
                     raise
                 log.error("%s: not mirrored: %s", flow.name, error)
                 return
@@ -320,6 +324,8 @@ class Driver:
                     flow.note_trouble(record)
                     if record.final:
                         self._replan.set()
+                elif isinstance(record, Loss) and flow.note_loss(record):
+                    self._replan.set()
 
     async def _progress_loop(self, flow: FlowDriver) -> None:
         progress = self._progress[flow.name]

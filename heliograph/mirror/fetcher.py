@@ -150,7 +150,8 @@ class Fetcher:
         meta = self._cluster.catalogue.topics.get(assignment.topic)
         if meta is not None and meta.topic_id.hex != copy.entry.source_topic_id != NO_TOPIC_ID.hex:
             recreated = TopicRecreated(
-                f"the source topic has another id than the one copied so far (up to offset {copy.entry.source_offset})",
+                f"the source topic was made anew (id {copy.entry.source_topic_id} before, {meta.topic_id.hex} now); "
+                f"the old one was copied up to offset {copy.entry.source_offset - 1} of {copy.entry.source_end - 1}",
                 where=assignment.name,
                 source_topic_id=meta.topic_id.hex,
             )
@@ -303,7 +304,6 @@ class Fetcher:
                 f"offsets {position} to {start.offset - 1} ({start.offset - position} records) expired on "
                 f'"{self._cluster.alias}" uncopied',
                 where=copy.assignment.name,
-                why=f"copying goes on at {start.offset}",
                 remedy="raise retention.ms",
                 position=position,
                 log_start=start.offset,

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.kafka.batch import iter_batches, iter_records
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Contact, LogEnds, Seen, SeenGroup
@@ -122,6 +123,8 @@ class Trouble:
     code: str
     text: str
     final: bool
+    details: dict[str, Any] = field(default_factory=dict)
+    """Numbers of an outcome that does not end the copying."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,7 @@ class PageRecord:
     """None: it was deleted."""
 
 
-LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord | PageRecord | Seen
+LedgerRecord = Claim | Order | Trouble | Condition | EntryRecord | PageRecord | Loss | Seen
 
 _ENTRY_FIELDS = {
     "st": "source_topic_id",
@@ -207,8 +210,48 @@ def encode_order(group_id: str, order: Order) -> tuple[bytes, bytes]:
 def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
     return (
         _compact(["trouble", group_id, trouble.topic, trouble.partition]),
-        _compact({"v": VERSION, "code": trouble.code, "text": trouble.text, "final": trouble.final}),
+        _compact(
+            {
+                "v": VERSION,
+                "code": trouble.code,
+                "text": trouble.text,
+                "final": trouble.final,
+                **({"details": trouble.details} if trouble.details else {}),
+            }
+        ),
     )
+
+
+_LOSS_FIELDS = {
+    "text": "text",
+    "mark": "mark",
+    "times": "times",
+    "first": "first_ms",
+    "last": "last_ms",
+    "records": "records",
+    "latest": "latest",
+    "from": "start",
+    "to": "end",
+    "target": "on_target",
+    "answer": "answer",
+    "ack": "acknowledged_ms",
+}
+_LOSS_TEXT = ("text", "mark", "answer")
+
+
+def encode_loss(group_id: str, loss: Loss) -> tuple[bytes, bytes]:
+    return (
+        _compact(["outcome", group_id, loss.topic, loss.partition, loss.code]),
+        _compact({"v": VERSION, **{short: getattr(loss, name) for short, name in _LOSS_FIELDS.items()}}),
+    )
+
+
+def _parse_loss(rest: list[Any], fields: dict[str, Any]) -> Loss:
+    values: dict[str, Any] = {
+        name: str(fields[short]) if name in _LOSS_TEXT else int(fields[short]) for short, name in _LOSS_FIELDS.items()
+    }
+    topic, partition, code = str(rest[0]), int(rest[1]), str(rest[2])
+    return Loss(topic=topic, partition=partition, code=code, **values | {"on_target": bool(values["on_target"])})
 
 
 def encode_condition(group_id: str, condition: Condition) -> tuple[bytes, bytes]:
@@ -323,7 +366,10 @@ def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRe
             code=str(fields["code"]),
             text=str(fields["text"]),
             final=bool(fields["final"]),
+            details=dict(fields.get("details", {})),
         )
+    if kind == "outcome":
+        return _parse_loss(rest, fields)
     if kind == "condition":
         lacks = tuple(str(text) for text in fields["lacks"])
         return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]))

@@ -17,7 +17,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from heliograph.errors import (
@@ -43,6 +43,7 @@ from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.refusals import refused_by_source
 from heliograph.mirror.runs import Page
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settle import Settled, settle
@@ -276,7 +277,9 @@ class FlowLane:
     # -- from source to target -----------------------------------------------------------
 
     def _on_fetched(self, copy: PartitionCopy) -> None:
-        if copy.has_work:
+        if copy.wall is not None and copy.is_at_wall:
+            self._sender.fail(copy, copy.wall)
+        elif copy.has_work:
             self._sender.offer(copy)
             if not self._pump_due:
                 self._pump_due = True
@@ -296,7 +299,13 @@ class FlowLane:
         error = copy.error
         copy.enter(State.WAITING)
         copy.failures += 1
-        if isinstance(error, FOR_THE_DRIVER) or (isinstance(error, CorruptBatch) and copy.failures > CORRUPT_TRIES):
+        if isinstance(error, CorruptBatch) and copy.failures > CORRUPT_TRIES:
+            log_end = copy.entry.source_end
+            error = refused_by_source(error, position=copy.entry.source_offset, log_end=log_end)
+        if isinstance(error, RecordRefused) and copy.isolate(error):
+            copy.failures = 1
+            self._back_off(copy)
+        elif isinstance(error, FOR_THE_DRIVER):
             self._release(copy, error)
         elif error is not None and error.details.get("error_code") == _UNKNOWN_PRODUCER_ID and copy.failures > 1:
             self._release(copy, _forgotten(copy.assignment))
@@ -356,8 +365,11 @@ class FlowLane:
             self._release(
                 copy,
                 TargetTopicLost(
-                    f'"{copy.assignment.target_topic}" was deleted and made anew on "{self._terms.target}"',
+                    f'"{copy.assignment.target_topic}" was deleted and made anew on "{self._terms.target}": '
+                    f"its offsets up to {copy.entry.target_offset - 1} are gone (id {copy.target_id.hex} before, "
+                    f"{meta.topic_id.hex} now)",
                     where=copy.assignment.name,
+                    target_topic_id=meta.topic_id.hex,
                 ),
             )
         elif end.error_code:
@@ -396,23 +408,34 @@ class FlowLane:
         else:
             copy.records += settled.found
             if settled.foreign:
-                self._tell_foreign(copy, settled.foreign)
+                self._tell_foreign(copy, settled)
             self._go(copy, settled)
         finally:
             self._reading.discard(copy)
 
-    def _tell_foreign(self, copy: PartitionCopy, records: int) -> None:
+    def _tell_foreign(self, copy: PartitionCopy, settled: Settled) -> None:
+        start, end = copy.entry.target_offset, settled.entry.target_offset
+        whose = ", ".join(map(str, settled.strangers)) if any(pid >= 0 for pid in settled.strangers) else "none"
         error = ForeignWrites(
-            f'{records} records of other producers stand in "{copy.assignment.target_topic}"',
+            f"{settled.foreign} records of other producers (id: {whose}) stand in "
+            f'"{copy.assignment.target_topic}" among offsets {start} to {end - 1}',
             where=copy.assignment.name,
-            why="copying goes on behind them",
+            target_start=start,
+            target_end=end,
+            records=settled.foreign,
         )
-        self._tell(copy, error.code, str(error), final=False)
+        self._tell(copy, error.code, str(error), final=False, details=error.details)
 
-    def _tell(self, copy: PartitionCopy, code: str, text: str, *, final: bool) -> None:
+    def _tell(
+        self, copy: PartitionCopy, code: str, text: str, *, final: bool, details: Mapping[str, Any] | None = None
+    ) -> None:
         """A word to the driver, with the next flush."""
         topic, partition = copy.assignment.topic, copy.assignment.partition
-        self._troubles.append(formats.Trouble(topic=topic, partition=partition, code=code, text=text, final=final))
+        self._troubles.append(
+            formats.Trouble(
+                topic=topic, partition=partition, code=code, text=text, final=final, details=dict(details or {})
+            )
+        )
 
     def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
         if settled is None:

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.mirror import formats
+from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
@@ -194,6 +195,9 @@ class Ledger:
     """When the source last answered; 0 if it never did."""
     log_ends: dict[PartitionName, LogEnd] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)
+    losses: dict[LossKey, Loss] = field(default_factory=dict)
+    topic: str = ""
+    """Where it was read."""
     end: int = 0
     unreadable: int = 0
 
@@ -219,6 +223,8 @@ class Ledger:
                 self.claim = self.claim or record
             case formats.Condition():
                 self.condition = record
+            case Loss():
+                self.losses[record.key] = newest(self.losses.get(record.key), record)
             case Contact():
                 self.contact_ms = record.time_ms
             case LogEnds():

@@ -16,7 +16,9 @@ from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
+from heliograph.render import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class FlowStatus:
     checkpoint_s: float | None = None
     exposure: Exposure | None = None
     lacks: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    """Those that nobody has acknowledged."""
     is_ready: bool = False
     problem: str = ""
 
@@ -53,8 +57,12 @@ class FlowStatus:
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
             "checkpoint": _ago(self.checkpoint_s),
-            "trouble": "; ".join(self.lacks) or self.problem or None,
+            "trouble": "; ".join([*self.lacks, *(loss.short() for loss in self.losses)]) or self.problem or None,
         }
+
+    def full_row(self) -> Row:
+        """For programs: with every loss in full."""
+        return {**self.row(), "losses": [loss.row() for loss in self.losses]}
 
 
 def _ago(seconds: float | None) -> str | None:
@@ -81,6 +89,7 @@ async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
 
 async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
     entries, condition = ledger.entries, ledger.condition
+    losses = sorted((loss for loss in ledger.losses.values() if loss.is_open), key=lambda loss: loss.key)
     names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in entries}
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
@@ -96,7 +105,10 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         checkpoint_s=await _checkpoint_age(flow, target),
         exposure=exposure_of(ledger, ends),
         lacks=condition.lacks if condition else (),
-        is_ready=ledger.claim is not None and not (condition is not None and condition.is_blocked),
+        losses=tuple(losses),
+        is_ready=ledger.claim is not None
+        and not (condition is not None and condition.is_blocked)
+        and not any(loss.blocks for loss in losses),
     )
 
 
