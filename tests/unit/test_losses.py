@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -209,7 +208,7 @@ class Book:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Loss | Rejected]]:
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Loss | Rejected]:
     found: list[Loss | Rejected] = []
 
     async def losses(_cluster: Any, _topic: str, _group: str, losses: Any, *, now_ms: int) -> None:
@@ -220,7 +219,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Loss | Rejected]]:
 
     monkeypatch.setattr(loss_book.store, "write_losses", losses)
     monkeypatch.setattr(loss_book.store, "write_rejected", rejected)
-    yield found
+    return found
 
 
 def test_a_loss_is_written_once(written: list[Loss]) -> None:
