@@ -37,7 +37,7 @@ from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
-from heliograph.mirror.outcomes import GoOn, Outcome, Stop, outcome_of, source_made_anew, target_made_anew
+from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of, source_made_anew, target_made_anew
 from heliograph.mirror.rebuild import rebuild_pages
 from heliograph.mirror.runs import OpenPage, Page
 from heliograph.mirror.targets import TargetTopics
@@ -468,12 +468,10 @@ class FlowDriver:
 
     def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:
         """Name what happened, and go on or stop as the policies say, or as somebody who acknowledged it wants."""
-        match self.losses.answer(where, outcome):
-            case GoOn(source_offset):
-                is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
-                starts[where] = Start(source_offset, Past.VOID if is_anew else Past.OURS)
-            case Stop():
-                pass
+        answer = self.losses.answer(where, outcome)
+        if isinstance(answer, GoOn):
+            is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
+            starts[where] = Start(answer.source_offset, Past.VOID if is_anew else Past.OURS)
 
     def note_loss(self, loss: Loss) -> bool:
         """The ledger has a word about a loss; True if a partition that stood still for it goes on."""

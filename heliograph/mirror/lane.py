@@ -341,6 +341,9 @@ class FlowLane:
             try:
                 await self._ensure_metadata(copies, stale=stale)
                 ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
+                shorter = {_target_of(copy).topic for copy in copies if _is_short(copy, ends[_target_of(copy)])}
+                if shorter:  # truncated, or another topic of that name: its id tells
+                    await self._target.refresh(shorter)
             except HeliographError as error:
                 stale = True
                 self._all_wait(copies, error)
@@ -355,13 +358,20 @@ class FlowLane:
             self._target.catalogue.leader_of(copy.assignment.target_topic, copy.assignment.partition) is None
             for copy in copies
         )
-        if stale or homeless or any(copy.failures for copy in copies):
+        if stale or homeless or any(copy.failures or self._is_made_anew(copy) for copy in copies):
             await self._target.refresh(targets | {self._terms.ledger_topic, self._terms.offset_topic})
             await self._source.refresh({copy.assignment.topic for copy in copies})
 
-    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
+    def _is_made_anew(self, copy: PartitionCopy) -> bool:
+        """Whether the target's topic has another id; what this worker knows may be older than the entry."""
         meta = self._target.catalogue.topics.get(copy.assignment.target_topic)
-        if meta is not None and NO_TOPIC_ID not in (meta.topic_id, copy.target_id) and meta.topic_id != copy.target_id:
+        if meta is None or NO_TOPIC_ID in (meta.topic_id, copy.target_id):
+            return False
+        return meta.topic_id != copy.target_id
+
+    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
+        if self._is_made_anew(copy):
+            meta = self._target.catalogue.topics[copy.assignment.target_topic]
             self._release(
                 copy,
                 TargetTopicLost(
@@ -580,6 +590,10 @@ def _forgotten(assignment: Assignment) -> PositionUnproven:
         why="brokers before 2.5 do so when our newest record is old",
         records=0,
     )
+
+
+def _is_short(copy: PartitionCopy, end: OffsetAnswer) -> bool:
+    return not end.error_code and end.offset < copy.entry.target_offset
 
 
 def _target_of(copy: PartitionCopy) -> TopicPartition:

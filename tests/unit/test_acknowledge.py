@@ -136,7 +136,7 @@ def test_an_unknown_flow_is_bad_arguments_and_the_known_ones_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mm2.properties"
-    file.write_text(CONFIG.format(address="127.0.0.1:1"))
+    file.write_text(CONFIG.format(address="127.0.0.1:2"))
     with pytest.raises(SystemExit) as caught:
         main(["acknowledge", str(file), "--flow", "b->a"])
     assert caught.value.code == 2

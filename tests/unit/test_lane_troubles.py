@@ -130,6 +130,37 @@ def test_a_recreated_target_topic() -> None:
     run(test())
 
 
+def test_a_worker_that_knew_the_topic_before_it_was_made_anew_looks_again() -> None:
+    """The driver has opened a count in the new topic; a worker's knowledge from the last epoch must not void it."""
+
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(3)
+            world.target.create("a.t")
+            async with world.lane(world.assignments(world.entry(count=1))) as lane:
+                await lane.until_copied(3)
+            assert (lane.rows[0].state, world.copied()) == ("copying", numbers(3))
+
+    run(test())
+
+
+def test_a_topic_made_anew_under_a_lane_is_not_taken_for_a_truncated_one() -> None:
+    async def test() -> None:
+        async with World() as world:
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_copied(3)
+            entry = lane.rows[0].entry
+            world.target.create("a.t")
+            row = await released(world, entry)
+            assert row.error_code == "TARGET_TOPIC_LOST"
+            assert row.details["target_topic_id"] == world.target.topics["a.t"].topic_id.hex
+
+    run(test())
+
+
 def test_a_tail_that_the_source_does_not_have_is_unproven() -> None:
     async def test() -> None:
         async with World() as world:

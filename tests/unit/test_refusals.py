@@ -15,6 +15,8 @@ from heliograph.errors import CorruptBatch
 from heliograph.kafka.batch import NewRecord, Record, encode_batch, iter_records, parse_header
 from heliograph.kafka.compression import Codec
 from heliograph.mirror.copy import Piece
+from heliograph.mirror.counts import Past, pages_at_opening
+from heliograph.mirror.ledger import Grade, PartitionLedger
 from heliograph.mirror.model import LedgerRow
 from heliograph.mirror.record import reencode
 from heliograph.mirror.refusals import (
@@ -25,8 +27,10 @@ from heliograph.mirror.refusals import (
     refused_by_target,
     rejected_of,
 )
+from heliograph.mirror.runs import OpenPage
 from tests.fake_cluster import PRODUCE, Call
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
+from tests.unit.logs import ENTRY
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
@@ -221,3 +225,14 @@ def test_what_stands_before_a_corrupt_batch_is_copied(size: int) -> None:
             assert world.copied() == [0, 1, 2, 6, 7, 8]
 
     run(test())
+
+
+def test_an_offset_that_was_left_out_leads_to_the_next_record_copied() -> None:
+    known = ENTRY.moved(count=0, n=11, source_offset=11, target_offset=11, our_end=11, run_source=0, run_target=0)
+    behind = known.moved(count=1, n=0, source_offset=13, run_source=13, run_target=11)
+    ledger = PartitionLedger()
+    for start, page in pages_at_opening(Past.OURS, behind, known=known, page=OpenPage(0), pages=[]).items():
+        ledger.take_page(start, page)
+    ledger.entry = behind.moved(n=7, source_offset=20, target_offset=18)
+    found = [ledger.translate(offset) for offset in (10, 11, 12, 13, 14)]
+    assert [(item.offset, item.grade) for item in found if item] == [(at, Grade.EXACT) for at in (10, 11, 11, 11, 12)]
