@@ -248,14 +248,46 @@ def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> Non
 
 @app.command(epilog="Example: heliograph status mm2.properties -o json")
 def status(config: Configuration, secrets: Secrets = None, output: Output = OutputFormat.TABLE) -> None:
-    """Show how the flows stand, by what is written on their targets. Exit code 1 if one is not ready."""
+    """Show how the flows stand, by what is written on their targets. Exit code 1 if one is not ready.
+
+    A loss is shown, and its flow is not ready, until it is acknowledged. json and yaml have every loss in full.
+    """
     from heliograph.views.status import read_status  # noqa: PLC0415  # takes 0.3 s
 
     found = asyncio.run(read_status(_load_flows(config, secrets)))
     ready = sum(flow.is_ready for flow in found)
-    typer.echo(render_rows([flow.row() for flow in found], output, conclusion=f"{ready} of {len(found)} flows ready"))
+    rows = [flow.row() if output is OutputFormat.TABLE else flow.full_row() for flow in found]
+    typer.echo(render_rows(rows, output, conclusion=f"{ready} of {len(found)} flows ready"))
     if ready < len(found):
         raise typer.Exit(EXIT_FAILED)
+
+
+@app.command(epilog="Example: heliograph acknowledge mm2.properties --flow 'primary->backup' --topic orders")
+def acknowledge(
+    config: Configuration,
+    *,
+    name: Annotated[str, typer.Option("--flow", metavar="A->B", help="The flow.")],
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this source topic.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is to acknowledge.")] = False,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Acknowledge what happened to a flow's records: it is ready again, and partitions that stood still go on.
+
+    A partition that stopped goes on behind what was lost; a record that was refused is tried once more, and left out
+    if it is refused again. Needs the target alone, and no running mirror.
+    """
+    from heliograph.recovery.acknowledge import acknowledge as apply  # noqa: PLC0415  # takes 0.3 s
+
+    settings = load_settings(config, secrets=secrets)
+    flow = next((flow for flow in settings.enabled_flows if flow.name == name), None)
+    if flow is None:
+        known = ", ".join(flow.name for flow in settings.enabled_flows) or "none"
+        raise typer.BadParameter(f'there is no flow "{name}"; the flows are: {known}', param_hint="--flow")
+    losses = asyncio.run(apply(settings, flow, topic=topic, dry_run=dry_run))
+    done = "to acknowledge" if dry_run else "acknowledged"
+    conclusion = f"{_counted(len(losses), 'loss', 'losses')} {done}" if losses else "nothing to acknowledge"
+    typer.echo(render_rows([{"flow": name, **loss.row()} for loss in losses], output, conclusion=conclusion))
 
 
 @app.command(epilog="Example: heliograph groups mm2.properties --groups 'billing-.*'")
@@ -437,8 +469,8 @@ def _table_row(step: Step) -> dict[str, str | int | None]:
     return {**{key: row[key] for key in _STEP_KEYS[:-2]}, "what": "; ".join(filter(None, (step.what, step.remedy)))}
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
 @config_app.command("show", epilog="Example: heliograph config show mm2.properties -o json")

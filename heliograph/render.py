@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-Row = Mapping[str, str | int | float | bool | None]
+Value = str | int | float | bool | None
+Row = Mapping[str, Value | Sequence[Mapping[str, Value]]]
+"""Lists are for programs; tables have none."""
 
 
 class OutputFormat(StrEnum):

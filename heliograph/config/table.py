@@ -340,8 +340,8 @@ _OWN_KEYS = tuple(
             choices=("restart", "continue", "stop-partition"),
         ),
         _key(
-            "on.record.error", T, "stop-partition", Scope.FLOW, R, "`skip` is not supported yet",
-            allowed=("stop-partition",),
+            "on.record.error", T, "stop-partition", Scope.FLOW, H, "the target refuses a record for good",
+            choices=("stop-partition", "skip"),
         ),
         _key("max.bytes.per.second", N, "none", Scope.FLOW, L, "limit of a flow; `none`: no limit", low=1),
         _key(

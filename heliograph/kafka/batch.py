@@ -206,6 +206,7 @@ def wrong_crc(header: BatchHeader, *, where: str = "") -> CorruptBatch:
         where=where,
         why="its bytes changed on a disk or on the way",
         base_offset=header.base_offset,
+        next_offset=header.next_offset,
     )
 
 
@@ -363,6 +364,7 @@ def broken_record(header: BatchHeader, why: str, where: str = "") -> CorruptBatc
         where=where,
         why=why,
         base_offset=header.base_offset,
+        next_offset=header.next_offset,
     )
 
 

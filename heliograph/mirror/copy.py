@@ -17,11 +17,12 @@ from __future__ import annotations
 from asyncio import Task
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from heliograph.errors import CorruptBatch, HeliographError
+from heliograph.errors import CorruptBatch, HeliographError, RecordRefused
 from heliograph.kafka.batch import BatchHeader, iter_batches, leader_epoch_of, rewrite_header
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.kafka.isolation import visible_batches
@@ -29,7 +30,7 @@ from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.lineage import UNKNOWN, Lineage, Stretch
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
-from heliograph.mirror.record import Chunk
+from heliograph.mirror.record import Chunk, reencode
 from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
 from heliograph.mirror.singles import merge_singles
 
@@ -115,6 +116,8 @@ class PartitionCopy:
         self.flushed = self.entry.source_offset
         """The position that is written down on the target."""
         self.failures = 0
+        self.wall: RecordRefused | None = None
+        """A record that cannot be copied: what stands before it is, then the partition is given back."""
         self.ready_at = 0.0
         self._producer_id = producer_id
         self._read_committed = read_committed
@@ -162,6 +165,25 @@ class PartitionCopy:
         self._drop_queue()
         self.enter(State.RELEASED)
 
+    def isolate(self, refusal: RecordRefused) -> bool:
+        """Try again up to a record that cannot be copied, or with less at a time; False if nothing stands before it."""
+        start, size = refusal.details.get("source_start"), refusal.details.get("piece_bytes")
+        if start is not None:
+            self.wall = refusal if start > self.entry.source_offset else None
+            return self.wall is not None
+        if size is not None:
+            self.assignment = replace(self.assignment, max_message_bytes=size // 2)
+        return size is not None
+
+    @property
+    def is_at_wall(self) -> bool:
+        return (
+            self.wall is not None
+            and not self.in_flight
+            and not self._parts
+            and self.entry.source_offset >= self.wall.details["source_start"]
+        )
+
     @property
     def is_drained(self) -> bool:
         return not self.in_flight
@@ -179,6 +201,9 @@ class PartitionCopy:
         if end != self.entry.source_end:
             self.entry = self.entry.moved(source_end=end)
             self.dirty = True
+        if self.wall is not None:
+            self._take_up_to(self.wall.details["source_start"], answer)
+            return
         queue = self._queue
         size, count = (0, 0) if queue or (self._read_committed and answer.aborted) else self._take_singles(answer)
         if size:
@@ -241,6 +266,33 @@ class PartitionCopy:
     def _grow(self, batches: Sequence[Stretch]) -> None:
         self.entry = self.entry.moved(lineage=Lineage.parse(self.entry.lineage).grown(batches).pack())
         self.fetch_epoch = batches[-1].epoch
+
+    def _take_up_to(self, wall: int, answer: FetchedPartition) -> None:
+        """Make chunks at once of what stands before an offset, and nothing of what follows."""
+        for header, view in visible_batches(
+            answer, self.fetch_offset, read_committed=self._read_committed, where=self.assignment.name
+        ):
+            start, end = self.fetch_offset, min(header.next_offset, wall)
+            if start >= wall:
+                return
+            chunks: list[Chunk] = []
+            if header.record_count and header.base_offset < wall:
+                chunks = reencode(
+                    [(header, view)],
+                    position=start,
+                    end=wall,
+                    max_bytes=self.assignment.max_message_bytes,
+                    codec=self._codec,
+                    where=self.assignment.name,
+                )
+            if chunks:
+                self._parts.extend(chunks)
+                self.queued_bytes += sum(len(chunk.data) for chunk in chunks)
+            elif self._parts:
+                self._parts[-1] = self._parts[-1]._replace(source_end=end)
+            else:
+                self._pass_over(end)
+            self.fetch_offset = end
 
     def _pass_over(self, next_offset: int) -> None:
         """Source offsets up to `next_offset` hold nothing to copy."""

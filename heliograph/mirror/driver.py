@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
-from heliograph.errors import ConfigError, HeliographError, ProtocolError, SparkFailed
+from heliograph.errors import ClusterChanged, ConfigError, HeliographError, ProtocolError, SparkFailed
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
 from heliograph.mirror.lease import Lease
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, Workforce, is_forgotten, key_of, plan_epoch, useful_lanes
 from heliograph.mirror.progress import Progress
@@ -94,6 +95,8 @@ class Driver:
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         self._ready: list[FlowDriver] = []
+        self._refused = 0
+        """Flows that cannot be mirrored as they are configured."""
         me = this_process()
         self._owner = me.owner
         self._tenures = {
@@ -251,7 +254,8 @@ class Driver:
             except (ConfigError, ProtocolError) as error:
                 if await self._may_restart(flow, str(error)):
                     continue
-                if not self._ready:
+                self._refused += 1
+                if self._refused == len(self._flows) or not (self._ready or isinstance(error, ClusterChanged)):
                     raise
                 log.error("%s: not mirrored: %s", flow.name, error)
                 return False
@@ -512,20 +516,25 @@ class Driver:
                 continue  # it is kept elsewhere now
             for key, value, following in records:
                 ledger.end = following
-                record = ledger.take(key, value)
-                if isinstance(record, Lease):
-                    self._tenures[flow].stir()
-                elif not flow.leads():
-                    continue
-                elif isinstance(record, formats.EntryRecord):
+                self._hear(flow, ledger.take(key, value))
+
+    def _hear(self, flow: FlowDriver, word: formats.LedgerRecord | None) -> None:
+        """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""
+        if isinstance(word, Lease):
+            self._tenures[flow].stir()
+        elif flow.leads():
+            match word:
+                case formats.EntryRecord():
                     flow.ledger_moved.set()
-                    self._progress[flow.name].note(record.topic, record.partition, record.entry)
-                elif isinstance(record, formats.Trouble):
-                    flow.note_trouble(record)
-                    if record.final:
+                    self._progress[flow.name].note(word.topic, word.partition, word.entry)
+                case formats.Trouble():
+                    flow.note_trouble(word)
+                    if word.final:
                         self._replan.set()
-                elif isinstance(record, formats.Throttle):
-                    flow.throttling.note(record.cluster, record.client_id, record.muted_ms / 1000)
+                case formats.Throttle():
+                    flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)
+                case Loss() if flow.note_loss(word):
+                    self._replan.set()
 
     async def _progress_loop(self, flow: FlowDriver) -> None:
         progress = self._progress[flow.name]

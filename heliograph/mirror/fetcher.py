@@ -19,7 +19,7 @@ from heliograph.kafka.codec import k01_fetch
 from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
 from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
-from heliograph.mirror import losses
+from heliograph.mirror import divergence
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.lineage import UNKNOWN, Lineage
 from heliograph.mirror.model import FlowTerms
@@ -167,7 +167,8 @@ class Fetcher:
         meta = self._cluster.catalogue.topics.get(assignment.topic)
         if meta is not None and meta.topic_id.hex != copy.entry.source_topic_id != NO_TOPIC_ID.hex:
             recreated = TopicRecreated(
-                f"the source topic has another id than the one copied so far (up to offset {copy.entry.source_offset})",
+                f"the source topic was made anew (id {copy.entry.source_topic_id} before, {meta.topic_id.hex} now); "
+                f"the old one was copied up to offset {copy.entry.source_offset - 1} of {copy.entry.source_end - 1}",
                 where=assignment.name,
                 source_topic_id=meta.topic_id.hex,
             )
@@ -319,7 +320,7 @@ class Fetcher:
         elif answer.end.leader_epoch == UNKNOWN:
             self._unhome(copy)
             alias, name = self._cluster.alias, copy.assignment.name
-            error = losses.unknown_epoch(copy.fetch_offset, copy.fetch_epoch, alias=alias, where=name)
+            error = divergence.unknown_epoch(copy.fetch_offset, copy.fetch_epoch, alias=alias, where=name)
             self._spawn(self._diagnose_range(copy, error))
         elif answer.end.leader_epoch < copy.fetch_epoch or answer.end.end_offset < copy.fetch_offset:
             self._diverged(copy, answer.end)
@@ -356,7 +357,7 @@ class Fetcher:
             self._home(copy, None)  # a follower may be behind; the leader knows
             return
         lineage = Lineage.parse(copy.entry.lineage)
-        error = losses.parted(copy.fetch_offset, lineage, theirs, where=assignment.name)
+        error = divergence.parted(copy.fetch_offset, lineage, theirs, where=assignment.name)
         if copy.is_idle:
             self._on_trouble(copy, error)
         else:
@@ -400,14 +401,16 @@ class Fetcher:
             return
         position, epoch, name = copy.fetch_offset, copy.fetch_epoch, copy.assignment.name
         alias = self._cluster.alias
-        lost: HeliographError | None = losses.out_of_range(position, start.offset, end.offset, alias=alias, where=name)
+        lost: HeliographError | None = divergence.out_of_range(
+            position, start.offset, end.offset, alias=alias, where=name
+        )
         if lost is None and epoch != UNKNOWN:
             copy.strange += 1
             if copy.strange <= STRANGE_TRIES:
-                error = copy.error = losses.unknown_epoch(position, epoch, alias=alias, where=name)
+                error = copy.error = divergence.unknown_epoch(position, epoch, alias=alias, where=name)
                 await asyncio.sleep(min(_MIN_PAUSE_S * 2**copy.strange, _MAX_PAUSE_S))
             else:
-                lost = losses.another_log(position, epoch, start.offset, where=name)
+                lost = divergence.another_log(position, epoch, start.offset, where=name)
         if lost is not None:
             self._on_trouble(copy, lost)
         elif copy.state is State.COPYING:

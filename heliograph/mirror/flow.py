@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import ClusterSettings, Flow, Settings
 from heliograph.errors import (
+    ClusterChanged,
     ConfigError,
     CorruptBatch,
     ForeignWrites,
@@ -36,9 +37,11 @@ from heliograph.mirror.counts import Past, Start, lineage_at_opening, pages_at_o
 from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.loss_book import Losses
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
-from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
+from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of, source_made_anew, target_made_anew
 from heliograph.mirror.rebuild import rebuild_pages
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.runs import OpenPage, Page
@@ -84,13 +87,9 @@ class FlowDriver:
         )
         self.targets = TargetTopics(flow, self.target)
         self.entries: dict[PartitionName, Entry] = {}
-        self.stopped: dict[PartitionName, str] = {}
-        """Partitions that are not copied any more, and why."""
         self.tenure: Tenure | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
-        self.halted = False
-        """A loss was to stop the whole flow."""
         self.is_complete = True
         """Every partition has its entry; else some had no leader when last looked at."""
         self.ledger_topic = ""
@@ -98,7 +97,7 @@ class FlowDriver:
         self.ledger = Ledger(group_id=flow.group_id)
         """As written on the target; the driver follows it."""
         self._lacks = Lacks(flow, settings, source=self.source, target=self.target)
-        self.outcomes: dict[str, int] = {}
+        self.losses = Losses(flow, self.target, self.ledger)
         self.restarts = Restarts()
         self.failed: set[PartitionName] = set()
         """Of the stopped ones, those that a restart may help."""
@@ -127,6 +126,7 @@ class FlowDriver:
         self.target.security = security_of(settings, flow, Role.TARGET_ADMIN)
         self._lacks.apply(flow, settings)
         self.targets.apply(flow)
+        self.losses.flow = flow
         self.changed.set()
 
     # -- start ---------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class FlowDriver:
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
             return
-        self.ledger = await store.read_ledger(self.target, topic, flow.group_id)
+        self.ledger = self.losses.ledger = await store.read_ledger(self.target, topic, flow.group_id)
         self.ledger_topic, self._ledger_identity = topic, identity
         store.tell_unread(self.name, topic, self.ledger.unreadable)
 
@@ -166,13 +166,17 @@ class FlowDriver:
         says after that is another tool's, also while lanes of a dead leader still write.
         """
         flow = self.flow
-        claim = await store.claim_producer_id(
-            self.target,
-            self.ledger_topic,
-            self.ledger,
-            source_cluster_id=self.source.catalogue.cluster_id,
-            target_cluster_id=self.target.catalogue.cluster_id,
-        )
+        try:
+            claim = await store.claim_producer_id(
+                self.target,
+                self.ledger_topic,
+                self.ledger,
+                source_cluster_id=self.source.catalogue.cluster_id,
+                target_cluster_id=self.target.catalogue.cluster_id,
+            )
+        except ClusterChanged as error:
+            await self.losses.keep_changed(error, self.ledger_topic)
+            raise
         await self._lacks.write_down(self.ledger_topic)
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
@@ -251,7 +255,12 @@ class FlowDriver:
         gone = self.entries.keys() - set(present)
         for where in gone:
             del self.entries[where]
-        fresh = [where for where in present if where not in self.entries and where not in self.stopped]
+        if gone:
+            log.warning(
+                "%s: no longer mirrored: %s (deleted, or not selected any more); what was copied stays",
+                *(self.name, ", ".join(sorted({topic for topic, _ in gone}))),
+            )
+        fresh = [where for where in present if where not in self.entries and where not in self.losses.stopped]
         enrolled = await self._enrol(fresh)
         self.is_complete = enrolled == len(fresh)
         return bool(gone or enrolled)
@@ -270,11 +279,11 @@ class FlowDriver:
                 continue
             source_id, target_id = self._topic_ids(where)
             if not _same_id(known.source_topic_id, source_id):
-                anew = Outcome(TopicRecreated.code, "the source topic was made anew", known)
-                self._answer(where, anew, starts)
+                self._answer(where, source_made_anew(known, source_id), starts)
             elif not _same_id(known.target_topic_id, target_id):
-                anew = Outcome(TargetTopicLost.code, "the target topic was made anew", known)
-                self._answer(where, anew, starts)
+                self._answer(where, target_made_anew(known, target_id), starts)
+            elif self.losses.stand(where, known):
+                continue
             elif self._positions.get(where, 0) > known.source_offset:
                 starts[where] = Start(self._positions[where], Past.OTHERS)
                 log.info(
@@ -285,6 +294,7 @@ class FlowDriver:
                 known_ones[where] = known.moved(source_topic_id=source_id, target_topic_id=target_id)
         for where, end in (await self._offsets(self.source, known_ones, LATEST)).items():
             self.entries[where] = known_ones[where].moved(source_end=end)
+        await self.losses.keep(self.ledger_topic)
         await self._open_counts(starts)
         return sum(where in self.entries for where in fresh)
 
@@ -406,7 +416,7 @@ class FlowDriver:
     def assignments(self) -> list[Assignment]:
         result = []
         for (topic, partition), entry in self.entries.items():
-            if self.halted or not self.flow.is_running or not self.leads() or (topic, partition) in self.stopped:
+            if not self.flow.is_running or not self.leads() or not self.losses.let(topic, partition):
                 continue
             remote = self.flow.remote_topic(topic)
             limits = self.targets.limits(remote)
@@ -482,14 +492,15 @@ class FlowDriver:
             if not row.error_code:
                 self._waits.goes_on(where)
             if row.state == "released":
-                self._answer(where, Outcome(row.error_code, row.error_text, row.entry, row.details), starts)
+                self._answer(where, outcome_of(row), starts)
         self._note_unwritten(rows)
-        if not starts:
-            return
         for where in starts:
             self.entries.pop(where, None)
-        self.is_complete = False  # until all have their new count; a later look sees to what fails here
-        await self._go_on(starts)
+        if starts:
+            self.is_complete = False  # until all have their new count; a later look sees to what fails here
+        await self.losses.keep(self.ledger_topic)
+        if starts:
+            await self._go_on(starts)
 
     async def _go_on(self, starts: Mapping[PartitionName, Start]) -> None:
         """Open new counts where the clusters, looked at anew, still have the partitions."""
@@ -508,37 +519,43 @@ class FlowDriver:
         self.is_complete = self.entries.keys() >= starts.keys()
 
     def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:
-        """Name what happened, and go on or stop as the policies say."""
-        self._outcome(outcome.code, where, outcome.text)
-        match answer_to(outcome, self.flow):
-            case GoOn(source_offset):
-                is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
-                starts[where] = Start(source_offset, Past.VOID if is_anew else Past.OURS)
-            case Stop(whole_flow):
-                self.stopped[where] = outcome.text
-                self.halted = self.halted or whole_flow
-                if outcome.code in RESTARTABLE:
-                    self.failed.add(where)
-                    self.has_failed.set()
+        """Name what happened, and go on or stop as the policies say, or as somebody who acknowledged it wants."""
+        answer = self.losses.answer(where, self._with_other_leader(outcome))
+        if isinstance(answer, GoOn):
+            is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
+            starts[where] = Start(answer.source_offset, Past.VOID if is_anew else Past.OURS)
+        elif outcome.code in RESTARTABLE:
+            self.failed.add(where)
+            self.has_failed.set()
+
+    def _with_other_leader(self, outcome: Outcome) -> Outcome:
+        """A second writer has a name if the lease tells it."""
+        if outcome.code != SecondWriter.code or self.tenure is None or not (other := self.tenure.other()):
+            return outcome
+        return outcome._replace(text=f"{outcome.text}; the flow's other leader is {other}")
 
     def restart(self) -> None:
         """Copy again what failed; the next plan and look at the topics take it up."""
         for where in self.failed:
-            self.stopped.pop(where, None)
+            self.losses.stopped.pop(where, None)
         self.failed.clear()
         self.changed.set()
 
-    def _outcome(self, code: str, where: PartitionName, text: str) -> None:
-        self.outcomes[code] = self.outcomes.get(code, 0) + 1
-        if code == SecondWriter.code and self.tenure is not None and (other := self.tenure.other()):
-            text = f"{text}; the flow's other leader is {other}"
-        log.error("%s", text if text.startswith(code) else f"{code}: {self.name} {where[0]}-{where[1]}: {text}")
+    def note_loss(self, loss: Loss) -> bool:
+        """The ledger has a word about a loss; True if a partition that stood still for it goes on."""
+        goes_on = self.losses.take(loss)
+        if goes_on:
+            self.changed.set()
+        return goes_on
 
     def note_trouble(self, trouble: formats.Trouble) -> None:
         """Log what keeps partitions waiting: once when it begins, once when it is over, not once a partition."""
         where = (trouble.topic, trouble.partition)
         if trouble.code in (ForeignWrites.code, SecondWriter.code) and not trouble.final:
-            self._outcome(trouble.code, where, trouble.text)
+            entry = self.ledger.partition(where).entry
+            if entry is not None:
+                outcome = Outcome(trouble.code, trouble.text, entry, trouble.details)
+                self.losses.inform(where, self._with_other_leader(outcome))
             return
         if trouble.text and not trouble.final:
             self._waits.note(where, trouble.text)

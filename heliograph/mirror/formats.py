@@ -10,13 +10,14 @@ target.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.kafka.batch import check_crc, iter_batches, iter_records
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.lineage import Lineage
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Contact, LogEnds, Seen, SeenGroup
@@ -124,6 +125,8 @@ class Trouble:
     code: str
     text: str
     final: bool
+    details: dict[str, Any] = field(default_factory=dict)
+    """Numbers of an outcome that does not end the copying."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +175,9 @@ class StandbyRecord:
     host: str = ""
 
 
-LedgerRecord = Claim | Order | Trouble | Throttle | Condition | EntryRecord | PageRecord | Seen | Lease | StandbyRecord
+LedgerRecord = (
+    Claim | Order | Trouble | Throttle | Condition | EntryRecord | PageRecord | Loss | Seen | Lease | StandbyRecord
+)
 
 _ENTRY_FIELDS = {
     "st": "source_topic_id",
@@ -234,7 +239,15 @@ def encode_order(group_id: str, order: Order) -> tuple[bytes, bytes]:
 def encode_trouble(group_id: str, trouble: Trouble) -> tuple[bytes, bytes]:
     return (
         _compact(["trouble", group_id, trouble.topic, trouble.partition]),
-        _compact({"v": VERSION, "code": trouble.code, "text": trouble.text, "final": trouble.final}),
+        _compact(
+            {
+                "v": VERSION,
+                "code": trouble.code,
+                "text": trouble.text,
+                "final": trouble.final,
+                **({"details": trouble.details} if trouble.details else {}),
+            }
+        ),
     )
 
 
@@ -243,6 +256,38 @@ def encode_throttle(group_id: str, throttle: Throttle) -> tuple[bytes, bytes]:
         _compact(["throttle", group_id, throttle.cluster, throttle.client_id]),
         _compact({"v": VERSION, "muted": throttle.muted_ms, "ms": throttle.time_ms}),
     )
+
+
+_LOSS_FIELDS = {
+    "text": "text",
+    "mark": "mark",
+    "times": "times",
+    "first": "first_ms",
+    "last": "last_ms",
+    "records": "records",
+    "latest": "latest",
+    "from": "start",
+    "to": "end",
+    "target": "on_target",
+    "answer": "answer",
+    "ack": "acknowledged_ms",
+}
+_LOSS_TEXT = ("text", "mark", "answer")
+
+
+def encode_loss(group_id: str, loss: Loss) -> tuple[bytes, bytes]:
+    return (
+        _compact(["outcome", group_id, loss.topic, loss.partition, loss.code]),
+        _compact({"v": VERSION, **{short: getattr(loss, name) for short, name in _LOSS_FIELDS.items()}}),
+    )
+
+
+def _parse_loss(rest: list[Any], fields: dict[str, Any]) -> Loss:
+    values: dict[str, Any] = {
+        name: str(fields[short]) if name in _LOSS_TEXT else int(fields[short]) for short, name in _LOSS_FIELDS.items()
+    }
+    topic, partition, code = str(rest[0]), int(rest[1]), str(rest[2])
+    return Loss(topic=topic, partition=partition, code=code, **values | {"on_target": bool(values["on_target"])})
 
 
 def encode_condition(group_id: str, condition: Condition) -> tuple[bytes, bytes]:
@@ -333,7 +378,7 @@ def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> Ledge
         fields = json.loads(value)
         if fields.get("v") != VERSION:
             return None
-        return _parse_known(kind, rest, fields)
+        return _PARSERS[kind](rest, fields)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         return None
 
@@ -363,52 +408,47 @@ def is_foreign(group_id: str, key: bytes | None) -> bool:
         return False
 
 
-def _parse_known(kind: str, rest: list[Any], fields: dict[str, Any]) -> LedgerRecord | None:
-    if kind == "entry":
-        values: dict[str, Any] = {
-            name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
-            for short, name in _ENTRY_FIELDS.items()
-            if short in fields or short not in _LATER_ENTRY_FIELDS
-        }
-        Lineage.parse(values.get("lineage", ""))
-        return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
-    if kind == "contact":
-        return Contact.parse(fields)
-    if kind == "ends":
-        return LogEnds.parse(str(rest[0]), fields)
-    if kind == "group":
-        return SeenGroup.parse(str(rest[0]), fields)
-    if kind == "order":
-        return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
-    if kind == "lease":
-        return _parse_lease(fields)
-    if kind == "standby":
-        return StandbyRecord(owner=str(rest[0]), time_ms=int(fields["ms"]), host=str(fields["host"]))
-    if kind == "trouble":
-        return Trouble(
-            topic=str(rest[0]),
-            partition=int(rest[1]),
-            code=str(fields["code"]),
-            text=str(fields["text"]),
-            final=bool(fields["final"]),
-        )
-    if kind == "throttle":
-        muted_ms, time_ms = int(fields["muted"]), int(fields["ms"])
-        return Throttle(cluster=str(rest[0]), client_id=str(rest[1]), muted_ms=muted_ms, time_ms=time_ms)
-    if kind == "condition":
-        lacks = tuple(str(text) for text in fields["lacks"])
-        return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]))
-    if kind == "claim":
-        return Claim(
-            token=str(rest[0]),
-            producer_id=int(fields["pid"]),
-            source_cluster_id=str(fields["source"]),
-            target_cluster_id=str(fields["target"]),
-        )
-    return None
+def _parse_entry(rest: list[Any], fields: dict[str, Any]) -> EntryRecord:
+    values: dict[str, Any] = {
+        name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
+        for short, name in _ENTRY_FIELDS.items()
+        if short in fields or short not in _LATER_ENTRY_FIELDS
+    }
+    Lineage.parse(values.get("lineage", ""))
+    return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
 
 
-def _parse_lease(fields: dict[str, Any]) -> Lease:
+def _parse_trouble(rest: list[Any], fields: dict[str, Any]) -> Trouble:
+    return Trouble(
+        topic=str(rest[0]),
+        partition=int(rest[1]),
+        code=str(fields["code"]),
+        text=str(fields["text"]),
+        final=bool(fields["final"]),
+        details=dict(fields.get("details", {})),
+    )
+
+
+def _parse_throttle(rest: list[Any], fields: dict[str, Any]) -> Throttle:
+    muted_ms, time_ms = int(fields["muted"]), int(fields["ms"])
+    return Throttle(cluster=str(rest[0]), client_id=str(rest[1]), muted_ms=muted_ms, time_ms=time_ms)
+
+
+def _parse_condition(_: list[Any], fields: dict[str, Any]) -> Condition:
+    lacks = tuple(str(text) for text in fields["lacks"])
+    return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]))
+
+
+def _parse_claim(rest: list[Any], fields: dict[str, Any]) -> Claim:
+    return Claim(
+        token=str(rest[0]),
+        producer_id=int(fields["pid"]),
+        source_cluster_id=str(fields["source"]),
+        target_cluster_id=str(fields["target"]),
+    )
+
+
+def _parse_lease(_: list[Any], fields: dict[str, Any]) -> Lease:
     return Lease(
         holder=Process(
             owner=str(fields["owner"]),
@@ -424,3 +464,28 @@ def _parse_lease(fields: dict[str, Any]) -> Lease:
         lease_ms=int(fields["lease"]),
         former=str(fields["former"]),
     )
+
+
+def _parse_standby(rest: list[Any], fields: dict[str, Any]) -> StandbyRecord:
+    return StandbyRecord(owner=str(rest[0]), time_ms=int(fields["ms"]), host=str(fields["host"]))
+
+
+def _parse_order(_: list[Any], fields: dict[str, Any]) -> Order:
+    return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
+
+
+_PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] = {
+    "claim": _parse_claim,
+    "condition": _parse_condition,
+    "contact": lambda _, fields: Contact.parse(fields),
+    "ends": lambda rest, fields: LogEnds.parse(str(rest[0]), fields),
+    "entry": _parse_entry,
+    "group": lambda rest, fields: SeenGroup.parse(str(rest[0]), fields),
+    "lease": _parse_lease,
+    "order": _parse_order,
+    "outcome": _parse_loss,
+    "standby": _parse_standby,
+    "throttle": _parse_throttle,
+    "trouble": _parse_trouble,
+}
+"""By the kind that a key names: what follows in the key, and the fields of the value, to a record."""

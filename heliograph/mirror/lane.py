@@ -17,7 +17,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from heliograph.errors import (
@@ -45,6 +45,7 @@ from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.lease import LANE_SHARE, Lease, clock
 from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.refusals import refused_by_source
 from heliograph.mirror.runs import Page
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settle import Settled, settle
@@ -303,7 +304,9 @@ class FlowLane:
     # -- from source to target -----------------------------------------------------------
 
     def _on_fetched(self, copy: PartitionCopy) -> None:
-        if copy.has_work:
+        if copy.wall is not None and copy.is_at_wall:
+            self._sender.fail(copy, copy.wall)
+        elif copy.has_work:
             self._sender.offer(copy)
             if not self._pump_due:
                 self._pump_due = True
@@ -323,7 +326,13 @@ class FlowLane:
         error = copy.error
         copy.enter(State.WAITING)
         copy.failures += 1
-        if isinstance(error, FOR_THE_DRIVER) or (isinstance(error, CorruptBatch) and copy.failures > CORRUPT_TRIES):
+        if isinstance(error, CorruptBatch) and copy.failures > CORRUPT_TRIES:
+            log_end = copy.entry.source_end
+            error = refused_by_source(error, position=copy.entry.source_offset, log_end=log_end)
+        if isinstance(error, RecordRefused) and copy.isolate(error):
+            copy.failures = 1
+            self._back_off(copy)
+        elif isinstance(error, FOR_THE_DRIVER):
             self._release(copy, error)
         elif error is not None and error.details.get("error_code") == _UNKNOWN_PRODUCER_ID and copy.failures > 1:
             self._release(copy, _forgotten(copy.assignment))
@@ -374,6 +383,9 @@ class FlowLane:
         """One broker's partitions: those of others do not wait for a broker that does not answer."""
         try:
             ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
+            shorter = {_target_of(copy).topic for copy in copies if _is_short(copy, ends[_target_of(copy)])}
+            if shorter:  # truncated, or another topic of that name: its id tells
+                await self._target.refresh(shorter)
         except HeliographError as error:
             self._is_stale = True
             self._all_wait(copies, error)
@@ -390,18 +402,28 @@ class FlowLane:
             self._target.catalogue.leader_of(copy.assignment.target_topic, copy.assignment.partition) is None
             for copy in copies
         )
-        if stale or homeless or any(copy.failures for copy in copies):
+        if stale or homeless or any(copy.failures or self._is_made_anew(copy) for copy in copies):
             await self._target.refresh(targets | {self._terms.ledger_topic, self._terms.offset_topic})
             await self._source.refresh({copy.assignment.topic for copy in copies})
 
-    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
+    def _is_made_anew(self, copy: PartitionCopy) -> bool:
+        """Whether the target's topic has another id; what this worker knows may be older than the entry."""
         meta = self._target.catalogue.topics.get(copy.assignment.target_topic)
-        if meta is not None and NO_TOPIC_ID not in (meta.topic_id, copy.target_id) and meta.topic_id != copy.target_id:
+        if meta is None or NO_TOPIC_ID in (meta.topic_id, copy.target_id):
+            return False
+        return meta.topic_id != copy.target_id
+
+    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
+        if self._is_made_anew(copy):
+            meta = self._target.catalogue.topics[copy.assignment.target_topic]
             self._release(
                 copy,
                 TargetTopicLost(
-                    f'"{copy.assignment.target_topic}" was deleted and made anew on "{self._terms.target}"',
+                    f'"{copy.assignment.target_topic}" was deleted and made anew on "{self._terms.target}": '
+                    f"its offsets up to {copy.entry.target_offset - 1} are gone (id {copy.target_id.hex} before, "
+                    f"{meta.topic_id.hex} now)",
                     where=copy.assignment.name,
+                    target_topic_id=meta.topic_id.hex,
                 ),
             )
         elif end.error_code:
@@ -443,20 +465,25 @@ class FlowLane:
         else:
             copy.records += settled.found
             if settled.foreign:
-                self._tell_foreign(copy, settled.foreign)
+                self._tell_foreign(copy, settled)
             if settled.found and _was_forestalled(copy):
                 self._tell_second(copy, settled.found)
             self._go(copy, settled)
         finally:
             self._reading.discard(copy)
 
-    def _tell_foreign(self, copy: PartitionCopy, records: int) -> None:
+    def _tell_foreign(self, copy: PartitionCopy, settled: Settled) -> None:
+        start, end = copy.entry.target_offset, settled.entry.target_offset
+        whose = ", ".join(map(str, settled.strangers)) if any(pid >= 0 for pid in settled.strangers) else "none"
         error = ForeignWrites(
-            f'{records} records of other producers stand in "{copy.assignment.target_topic}"',
+            f"{settled.foreign} records of other producers (id: {whose}) stand in "
+            f'"{copy.assignment.target_topic}" among offsets {start} to {end - 1}',
             where=copy.assignment.name,
-            why="copying goes on behind them",
+            target_start=start,
+            target_end=end,
+            records=settled.foreign,
         )
-        self._tell(copy, error.code, str(error), final=False)
+        self._tell(copy, error.code, str(error), final=False, details=error.details)
 
     def _tell_second(self, copy: PartitionCopy, records: int) -> None:
         error = SecondWriter(
@@ -466,10 +493,14 @@ class FlowLane:
         )
         self._tell(copy, error.code, str(error), final=False)
 
-    def _tell(self, copy: PartitionCopy, code: str, text: str, *, final: bool) -> None:
+    def _tell(
+        self, copy: PartitionCopy, code: str, text: str, *, final: bool, details: Mapping[str, Any] | None = None
+    ) -> None:
         """A word to the driver, with the next flush."""
         topic, partition = copy.assignment.topic, copy.assignment.partition
-        trouble = formats.Trouble(topic=topic, partition=partition, code=code, text=text, final=final)
+        trouble = formats.Trouble(
+            topic=topic, partition=partition, code=code, text=text, final=final, details=dict(details or {})
+        )
         self._words.append(formats.encode_trouble(self._terms.group_id, trouble))
 
     def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
@@ -651,6 +682,10 @@ def _forgotten(assignment: Assignment) -> PositionUnproven:
         why="brokers before 2.5 do so when our newest record is old",
         records=0,
     )
+
+
+def _is_short(copy: PartitionCopy, end: OffsetAnswer) -> bool:
+    return not end.error_code and end.offset < copy.entry.target_offset
 
 
 def _target_of(copy: PartitionCopy) -> TopicPartition:

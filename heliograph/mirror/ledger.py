@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from heliograph.mirror import formats
 from heliograph.mirror.lease import Clock, Leadership, Lease, clock
+from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
@@ -210,6 +211,9 @@ class Ledger:
     """By owner; who waited when that was written."""
     throttles: dict[tuple[str, str], formats.Throttle] = field(default_factory=dict)
     """The last word of each client, by (cluster, client id)."""
+    losses: dict[LossKey, Loss] = field(default_factory=dict)
+    topic: str = ""
+    """Where it was read."""
     end: int = 0
     unreadable: int = 0
     clock: Clock = clock
@@ -236,14 +240,8 @@ class Ledger:
                 self.claim = self.claim or record
             case formats.Condition():
                 self.condition = record
-            case Lease():
-                self.leadership.take(record, self.clock())
-            case formats.StandbyRecord(time_ms=0):
-                self.standbys.pop(record.owner, None)
-            case formats.StandbyRecord():
-                self.standbys[record.owner] = record
-            case formats.Throttle():
-                self.throttles[record.cluster, record.client_id] = record
+            case Loss():
+                self.losses[record.key] = newest(self.losses.get(record.key), record)
             case Contact():
                 self.contact_ms = record.time_ms
             case LogEnds():
@@ -252,7 +250,21 @@ class Ledger:
                 self.groups[record.group] = record
             case None if value is not None and not formats.is_foreign(self.group_id, key):
                 self.unreadable += 1
+            case _:
+                self._take_of_processes(record)
         return record
+
+    def _take_of_processes(self, record: formats.LedgerRecord | None) -> None:
+        """What is said of those who copy, not of what is copied."""
+        match record:
+            case Lease():
+                self.leadership.take(record, self.clock())
+            case formats.StandbyRecord(time_ms=0):
+                self.standbys.pop(record.owner, None)
+            case formats.StandbyRecord():
+                self.standbys[record.owner] = record
+            case formats.Throttle():
+                self.throttles[record.cluster, record.client_id] = record
 
     def translate(self, where: PartitionName, offset: int) -> Translation | None:
         known = self.partitions.get(where)

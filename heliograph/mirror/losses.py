@@ -1,67 +1,269 @@
-"""What it means that the source has not, or no longer, the log that was copied. Pure."""
+"""What happened to records, as it is kept on the target until somebody acknowledges it. Pure.
+
+A loss is kept once for each partition and code. It adds up what happens again; `mark` tells an occurrence
+that is met again (after a restart, or because its partition stood still) from another one.
+"""
 
 from __future__ import annotations
 
-from heliograph.errors import BrokerRefused, DataLost, LogTruncated
-from heliograph.kafka.codec.k01_fetch import EpochEnd
-from heliograph.mirror.lineage import Lineage
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from heliograph.errors import (
+    ClusterChanged,
+    DataLost,
+    ForeignWrites,
+    LogTruncated,
+    PositionUnproven,
+    RecordRefused,
+    SecondWriter,
+    TargetTopicLost,
+    TargetTruncated,
+    TopicRecreated,
+)
+from heliograph.mirror.model import Entry
+from heliograph.mirror.outcomes import Outcome
+
+LossKey = tuple[str, int, str]
+"""(source topic, partition, code); a flow's own losses have topic "" and partition -1."""
+INFORMATION = frozenset({ForeignWrites.code, SecondWriter.code})
+"""Worth knowing, and no reason to call a flow not ready."""
+UNKNOWN = -1
+NO_PARTITION = ("", -1)
 
 
-def out_of_range(position: int, start: int, end: int, *, alias: str, where: str) -> DataLost | LogTruncated | None:
-    """The source refuses a position: is it too old, or beyond the end? None if the log, as it is now, has it."""
-    if position < start:
-        return DataLost(
-            f'offsets {position} to {start - 1} ({start - position} records) expired on "{alias}" uncopied',
-            where=where,
-            why=f"copying goes on at {start}",
-            remedy="raise retention.ms",
-            position=position,
-            log_start=start,
-            log_end=end,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What happened to one partition, or to a whole flow, and how often.
+
+    `times`, `first_ms` and `last_ms` count from the first time on. `records` and the offsets from `start` to
+    `end`, half-open, are those that nobody has acknowledged yet; -1 where they are not known.
+    """
+
+    topic: str
+    partition: int
+    code: str
+    text: str
+    mark: str
+    first_ms: int
+    last_ms: int
+    times: int = 1
+    records: int = UNKNOWN
+    latest: int = UNKNOWN
+    """Of the records, those of the last occurrence."""
+    start: int = UNKNOWN
+    end: int = UNKNOWN
+    on_target: bool = False
+    """The offsets are the target's."""
+    answer: str = ""
+    acknowledged_ms: int = 0
+    """0: nobody has."""
+
+    @property
+    def key(self) -> LossKey:
+        return self.topic, self.partition, self.code
+
+    @property
+    def is_open(self) -> bool:
+        return not self.acknowledged_ms
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the flow is not ready for it."""
+        return self.is_open and self.code not in INFORMATION
+
+    @property
+    def offsets(self) -> str:
+        if self.start < 0:
+            return ""
+        side = "target " if self.on_target else ""
+        if self.end <= self.start:
+            return f"{side}offset {self.start}" + (" on" if self.end < 0 else "")
+        last = self.end - 1
+        return f"{side}offset {last}" if last == self.start else f"{side}offsets {self.start} to {last}"
+
+    def short(self) -> str:
+        """For a table: `DATA_LOST orders-3: 120 records (offsets 40 to 159)`."""
+        if not self.topic:
+            return self.text
+        number = f"{self.records} record{'' if self.records == 1 else 's'}" if self.records >= 0 else ""
+        parts = [f"{number} ({self.offsets})" if number and self.offsets else number or self.offsets]
+        parts += [f"{self.times} times"] if self.times > 1 else []
+        return f"{self.code} {self.topic}-{self.partition}: {', '.join(filter(None, parts))}"
+
+    def row(self) -> dict[str, str | int | None]:
+        return {
+            "code": self.code,
+            "topic": self.topic or None,
+            "partition": self.partition if self.topic else None,
+            "records": self.records if self.records >= 0 else None,
+            "offsets": self.offsets or None,
+            "times": self.times,
+            "first": utc(self.first_ms),
+            "last": utc(self.last_ms),
+            "answer": self.answer or None,
+            "what": self.text,
+        }
+
+
+def utc(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def merge(kept: Loss | None, new: Loss) -> Loss:
+    """A kept loss after another occurrence, or after the same one was met again."""
+    if kept is None:
+        return new
+    if kept.mark == new.mark:
+        return _met_again(kept, new)
+    again = replace(new, times=kept.times + 1, first_ms=min(kept.first_ms, new.first_ms))
+    if not kept.is_open:
+        return again
+    return replace(
+        again,
+        records=_sum(kept.records, new.records),
+        start=_least(kept.start, new.start),
+        end=max(kept.end, new.end),
+    )
+
+
+def _met_again(kept: Loss, new: Loss) -> Loss:
+    """The same occurrence: it may have grown meanwhile, and what was acknowledged is what it was then."""
+    known = replace(new, times=kept.times, first_ms=kept.first_ms, last_ms=kept.last_ms)
+    if kept.is_open:
+        before = UNKNOWN if UNKNOWN in (kept.records, kept.latest) else kept.records - kept.latest
+        return replace(
+            known,
+            records=_sum(before, new.latest),
+            start=_least(kept.start, new.start),
+            end=max(kept.end, new.end),
         )
-    if position > end:
-        return LogTruncated(
-            f"the source ends at offset {end}, the copy stands at {position}",
-            where=where,
-            why="unclean leader election, or the topic was recreated",
-            position=position,
-            log_start=start,
-            log_end=end,
+    if UNKNOWN in (kept.latest, new.latest) or new.latest <= kept.latest:
+        return replace(
+            known,
+            records=kept.records,
+            latest=kept.latest,
+            start=kept.start,
+            end=max(kept.end, new.end),
+            acknowledged_ms=kept.acknowledged_ms,
         )
-    return None
+    return replace(known, records=new.latest - kept.latest, start=kept.end if kept.end >= 0 else new.start)
 
 
-def parted(position: int, lineage: Lineage, theirs: EpochEnd, *, where: str) -> LogTruncated:
-    """The leader's log is not the one that was copied: from where on?"""
-    parting, epoch = lineage.parting(position, theirs), lineage.before(position)
-    return LogTruncated(
-        f"the source lost offsets {parting} to {position - 1} ({position - parting} records) after they were copied",
-        where=where,
-        why=f"its log has leader epoch {theirs.leader_epoch} up to offset {theirs.end_offset}, the copy ends with "
-        f"epoch {epoch}: unclean leader election, or a broker that lost its last writes",
-        position=position,
-        log_end=parting,
-        leader_epoch=theirs.leader_epoch,
-        copied_epoch=epoch,
+def newest(kept: Loss | None, read: Loss) -> Loss:
+    """Of two states of a loss the one that knows more: an acknowledgement of an older state does not count."""
+    if kept is None or (read.times, read.end) >= (kept.times, kept.end):
+        return read
+    return kept
+
+
+def acknowledged(losses: Iterable[Loss], *, topic: str | None, now_ms: int) -> list[Loss]:
+    """The losses that are open, of one topic or of all, as they stand once they are acknowledged."""
+    return [
+        replace(loss, acknowledged_ms=now_ms)
+        for loss in sorted(losses, key=lambda loss: loss.key)
+        if loss.is_open and topic in (None, loss.topic)
+    ]
+
+
+def _sum(one: int, other: int) -> int:
+    return UNKNOWN if UNKNOWN in (one, other) else one + other
+
+
+def _least(one: int, other: int) -> int:
+    return min(one, other) if UNKNOWN not in (one, other) else max(one, other)
+
+
+# -- from an outcome -----------------------------------------------------------------------
+
+
+def mark_at(entry: Entry) -> str:
+    """The mark of what happens to a copy where it stands."""
+    return f"{entry.count}@{entry.source_offset}"
+
+
+def loss_of(where: tuple[str, int], outcome: Outcome, *, flow: str, answer: str, since_ms: int, now_ms: int) -> Loss:
+    """What an outcome means in numbers; `since_ms` is when the partition was last known to be in order."""
+    extent = _extent(outcome)
+    number = UNKNOWN if UNKNOWN in (extent.start, extent.end) else max(0, extent.end - extent.start)
+    records = number if extent.records is None else extent.records
+    return Loss(
+        topic=where[0],
+        partition=where[1],
+        code=outcome.code,
+        text=_text(where, outcome, flow=flow, answer=answer, since_ms=since_ms),
+        mark=f"{outcome.entry.count}@{extent.mark}",
+        first_ms=now_ms,
+        last_ms=now_ms,
+        records=records,
+        latest=records,
+        start=extent.start,
+        end=extent.end,
+        on_target=extent.on_target,
+        answer=answer,
     )
 
 
-def unknown_epoch(position: int, epoch: int, *, alias: str, where: str) -> BrokerRefused:
-    return BrokerRefused(
-        f'the leader on "{alias}" knows no leader epoch {epoch}, under which offset {position - 1} was written',
-        where=where,
-        why="it is behind, or the cluster was restored from a backup",
+def loss_of_flow(error: ClusterChanged, *, now_ms: int) -> Loss:
+    """Of a whole flow: one of its clusters is another one."""
+    return Loss(
+        topic=NO_PARTITION[0],
+        partition=NO_PARTITION[1],
+        code=error.code,
+        text=str(error),
+        mark=str(error.details.get("found", "")),
+        first_ms=now_ms,
+        last_ms=now_ms,
+        answer="flow stopped",
     )
 
 
-def another_log(position: int, epoch: int, start: int, *, where: str) -> LogTruncated:
-    """As `unknown_epoch`, and it stays so."""
-    return LogTruncated(
-        f"what was copied up to offset {position} is of another log: all of this one, from offset {start} on, is new",
-        where=where,
-        why=f"its leader knows no leader epoch {epoch}: it was restored from a backup, or recreated",
-        position=position,
-        log_start=start,
-        log_end=start,
-        copied_epoch=epoch,
-    )
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    start: int
+    end: int
+    mark: object
+    on_target: bool = False
+    records: int | None = None
+    """Where it is not simply the number of offsets."""
+
+
+def _extent(outcome: Outcome) -> _Extent:
+    entry, details = outcome.entry, outcome.details
+    at = entry.source_offset
+    match outcome.code:
+        case DataLost.code:
+            return _Extent(at, int(details["log_start"]), at)
+        case LogTruncated.code:
+            return _Extent(int(details["log_end"]), at, at)
+        case TopicRecreated.code:
+            return _Extent(at, max(at, entry.source_end), details.get("source_topic_id", at))
+        case TargetTruncated.code:
+            return _Extent(int(details["target_end"]), entry.target_offset, at, on_target=True)
+        case TargetTopicLost.code:
+            return _Extent(0, entry.target_offset, details.get("target_topic_id", at), on_target=True)
+        case ForeignWrites.code:
+            start, end = _number(details, "target_start"), _number(details, "target_end")
+            return _Extent(start, end, f"target {start}", on_target=True, records=_number(details, "records"))
+        case PositionUnproven.code:
+            records = _number(details, "records")
+            return _Extent(at, at + records if records >= 0 else UNKNOWN, at)
+        case RecordRefused.code if "source_start" in details:
+            start, end = int(details["source_start"]), int(details["source_end"])
+            return _Extent(start, end, start, records=_number(details, "records"))
+        case _:
+            return _Extent(at, UNKNOWN, at)
+
+
+def _number(details: Any, name: str) -> int:
+    return int(details.get(name, UNKNOWN))
+
+
+def _text(where: tuple[str, int], outcome: Outcome, *, flow: str, answer: str, since_ms: int) -> str:
+    text = outcome.text
+    if not text.startswith(outcome.code):
+        text = f"{outcome.code}: {flow} {where[0]}-{where[1]}: {text}"
+    since = f"; all was well at {utc(since_ms)}" if since_ms else ""
+    return f"{text}{since}; {answer}" if answer else f"{text}{since}"

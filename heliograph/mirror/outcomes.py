@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.admin import EARLIEST
-from heliograph.mirror.model import Entry
+from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.mirror.model import Entry, LedgerRow
 
 
 class Outcome(NamedTuple):
@@ -30,25 +31,34 @@ class GoOn:
 
     source_offset: int
 
+    def __str__(self) -> str:
+        return f"went on at {'the start of the source log' if self.source_offset == EARLIEST else self.source_offset}"
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Copy this partition no more until the mirror is started again; or none of the flow's."""
+    """Copy no more of this partition, or of the flow, until it is acknowledged or the mirror started again."""
 
     whole_flow: bool = False
 
+    def __str__(self) -> str:
+        return FLOW_STOPPED if self.whole_flow else PARTITION_STOPPED
 
-def answer_to(outcome: Outcome, flow: Flow) -> GoOn | Stop:
-    """Where the copy of a partition goes on after an outcome, if it does."""
+
+FLOW_STOPPED, PARTITION_STOPPED = "flow stopped", "partition stopped"
+
+
+def answer_to(outcome: Outcome, flow: Flow, *, is_accepted: bool = False) -> GoOn | Stop:
+    """Where the copy of a partition goes on after an outcome, if it does; after one that was acknowledged it does."""
     code, _, entry, details = outcome
     match code:
-        case "DATA_LOST" | "LOG_TRUNCATED" if flow.on_data_loss != "continue":
+        case "DATA_LOST" | "LOG_TRUNCATED" if flow.on_data_loss != "continue" and not is_accepted:
             return Stop(whole_flow=flow.on_data_loss == "stop-flow")
         case "DATA_LOST":
             return GoOn(int(details["log_start"]))
         case "LOG_TRUNCATED":
             return GoOn(int(details["log_end"]))
-        case "TOPIC_RECREATED" if flow.on_topic_recreated == "stop-partition":
+        case "TOPIC_RECREATED" if flow.on_topic_recreated == "stop-partition" and not is_accepted:
             return Stop()
         case "TOPIC_RECREATED" if flow.on_topic_recreated == "continue":
             return GoOn(entry.source_offset)
@@ -58,8 +68,40 @@ def answer_to(outcome: Outcome, flow: Flow) -> GoOn | Stop:
             return GoOn(_source_of(int(details["target_end"]), entry))
         case "POSITION_UNPROVEN" | "SECOND_WRITER":
             return GoOn(entry.source_offset)
+        case "RECORD_REFUSED" if "source_end" in details and (is_accepted or flow.on_record_error == "skip"):
+            return GoOn(int(details["source_end"]))
         case _:
             return Stop()
+
+
+def outcome_of(row: LedgerRow) -> Outcome:
+    """What a lane could not decide.
+
+    Where topics have no ids, a log that starts at 0 and ends before the position is taken for a topic made anew.
+    """
+    outcome = Outcome(row.error_code, row.error_text, row.entry, row.details)
+    has_id = row.entry.source_topic_id != NO_TOPIC_ID.hex
+    if outcome.code != "LOG_TRUNCATED" or has_id or outcome.details.get("log_start") != 0:
+        return outcome
+    return outcome._replace(code="TOPIC_RECREATED", text=outcome.text.replace("LOG_TRUNCATED", "TOPIC_RECREATED", 1))
+
+
+def source_made_anew(known: Entry, topic_id: str) -> Outcome:
+    """The source's topic has another id than the entry."""
+    text = (
+        f"the source topic was made anew (id {known.source_topic_id} before, {topic_id} now); "
+        f"the old one was copied up to offset {known.source_offset - 1} of {known.source_end - 1}"
+    )
+    return Outcome("TOPIC_RECREATED", text, known, {"source_topic_id": topic_id})
+
+
+def target_made_anew(known: Entry, topic_id: str) -> Outcome:
+    """The target's topic has another id than the entry."""
+    text = (
+        f"the target topic was made anew (id {known.target_topic_id} before, {topic_id} now): its offsets up to "
+        f"{known.target_offset - 1} are gone"
+    )
+    return Outcome("TARGET_TOPIC_LOST", text, known, {"target_topic_id": topic_id})
 
 
 def _source_of(target_offset: int, entry: Entry) -> int:

@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from heliograph.errors import ProtocolError
+from heliograph.errors import CorruptBatch, ProtocolError
 from heliograph.kafka.batch import (
     CODEC_MASK,
     CONTROL,
@@ -107,8 +107,9 @@ def reencode(
     codec: int | None = None,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     where: str = "",
+    end: int | None = None,
 ) -> list[Chunk]:
-    """Put the records from `position` on into as few new batches of at most `max_bytes` as possible.
+    """Put the records from `position` on, and below `end`, into as few new batches of at most `max_bytes` as possible.
 
     Order is kept, and the codec unless one is given: a change of codec starts a new
     chunk. Control batches and empty ones give nothing. The last chunk ends where the
@@ -118,13 +119,16 @@ def reencode(
     chunks: list[Chunk] = []
     for source_codec, members in _by_codec(batches):
         raws = _collect(members, position, max_decompressed_bytes, where)
+        if end is not None:
+            raws = [raw for raw in raws if raw[0] < end]
         if raws:
             target_codec = source_codec if codec is None else codec
             known = source_codec == target_codec != Codec.NONE
             expansion = _expansion(members, raws) if known else 1.0
             chunks += _pack(raws, codec=target_codec, max_bytes=max_bytes, expansion=expansion)
     if chunks:
-        chunks[-1] = chunks[-1]._replace(source_end=batches[-1][0].next_offset)
+        following = batches[-1][0].next_offset
+        chunks[-1] = chunks[-1]._replace(source_end=following if end is None else min(following, end))
     return chunks
 
 
@@ -170,7 +174,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
     Hot, together with `_build`: 450,000 records of 100 B are wanted per second and core,
     so varints of one and two bytes are read in place.
     """
-    data = bytes(decompress(header.codec, view[HEADER_SIZE:], max_bytes=max_decompressed_bytes))
+    data = _unpacked(header, view, max_decompressed_bytes, where)
     size = len(data)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     previous, last = base_offset - 1, header.last_offset
@@ -225,6 +229,13 @@ def _restamped(header: BatchHeader, raws: list[_Raw]) -> list[_Raw]:
     if header.is_log_append_time:
         return [(offset, header.max_timestamp, rest) for offset, _, rest in raws]
     return [(offset, wrap(timestamp), rest) for offset, timestamp, rest in raws]
+
+
+def _unpacked(header: BatchHeader, view: memoryview, max_bytes: int, where: str) -> bytes:
+    try:
+        return bytes(decompress(header.codec, view[HEADER_SIZE:], max_bytes=max_bytes))
+    except CorruptBatch as error:
+        raise broken_record(header, f"{error.what}: {error.why}", where) from error
 
 
 def _expansion(batches: Iterable[Batch], raws: Sequence[_Raw]) -> float:

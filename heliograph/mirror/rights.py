@@ -139,6 +139,10 @@ def _storage(flow: Flow) -> Iterator[tuple[Role, Right]]:
         vital = name == flow.offset_storage_topic
         yield Role.TARGET_ADMIN, Right(CREATE, _topic(name), "it is not made if it is missing", vital)
         yield Role.TARGET_ADMIN, Right(DESCRIBE, _topic(name), "it is not seen", vital)
+    if flow.on_record_error == "skip":
+        for operation in (CREATE, WRITE):
+            without = "a record that the target refuses stops its partition"
+            yield Role.TARGET_ADMIN, Right(operation, _topic(flow.rejected_topic), without, False)
     without = "a MirrorMaker 2 that still runs is not noticed"
     yield Role.TARGET_ADMIN, Right(DESCRIBE, Resource(ResourceType.GROUP, flow.group_id), without, False)
 

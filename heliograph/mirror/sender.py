@@ -24,7 +24,6 @@ from heliograph.errors import (
     InternalError,
     NotAuthorized,
     ProtocolError,
-    RecordRefused,
     SecondWriter,
 )
 from heliograph.kafka.cluster import Cluster, refused
@@ -34,6 +33,7 @@ from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
 from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
+from heliograph.mirror.refusals import REFUSALS, refused_by_target
 
 MAX_REQUESTS = 5
 CHANNEL_COPIES = 64
@@ -46,12 +46,6 @@ TRANSFER_BYTES_PER_SECOND = 200e6
 DISTANCE_SAMPLES = 5
 
 _TOPIC_AUTHORIZATION_FAILED = 29
-_REFUSALS = {
-    10: "it is larger than the target's max.message.bytes",
-    18: "it is larger than the target's segment",
-    32: "its timestamp is out of the range that the target accepts",
-    87: "the target does not accept it (a null key in a compacted topic?)",
-}
 
 Answers = dict[tuple[str | UUID, int], k00_produce.ProducedPartition]
 
@@ -301,15 +295,9 @@ class Sender:
             if answer.log_append_time_ms != -1 and not copy.assignment.target_stamps_time:
                 return SecondWriter("the target has a batch of ours that this lane did not send before", where=where)
             return None
-        if code in _REFUSALS:
-            return RecordRefused(
-                f"the target refuses the batch of source offsets {piece.source_start} to {piece.source_end - 1}",
-                where=where,
-                why=answer.error_message or _REFUSALS[code],
-                error_code=code,
-                source_start=piece.source_start,
-                source_end=piece.source_end,
-            )
+        if code in REFUSALS:
+            indexes = [error.batch_index for error in answer.record_errors]
+            return refused_by_target(piece, code, indexes, message=answer.error_message, where=where)
         if code == _TOPIC_AUTHORIZATION_FAILED:
             return NotAuthorized(
                 f'"{self._cluster.alias}" refused Produce for "{copy.assignment.target_topic}"',

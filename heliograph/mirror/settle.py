@@ -51,6 +51,8 @@ class Settled(NamedTuple):
     """Records of others among them."""
     closed: tuple[Run, ...] = ()
     """Runs that this broke; the open one is in the entry."""
+    strangers: tuple[int, ...] = ()
+    """The producer ids of others among them; -1: they have none."""
 
 
 class _Tail(NamedTuple):
@@ -60,6 +62,7 @@ class _Tail(NamedTuple):
     last_base_n: int
     spans: list[tuple[int, int]]
     """(target offset, length) of our batches beyond the entry."""
+    strangers: tuple[int, ...]
 
 
 class _Proof(NamedTuple):
@@ -81,13 +84,13 @@ async def settle(
     tail = await _read_tail(assignment, entry, target_end, producer_id, target)
     if tail.last is None:
         moved, closed = _followed(entry, [], entry.source_offset, target_end)
-        return Settled(moved, 0, tail.foreign, closed)
+        return Settled(moved, 0, tail.foreign, closed, tail.strangers)
     proof = await _prove(assignment, entry, tail, source)
     moved, closed = _followed(entry, join_spans(proof.spans, tail.spans), proof.position, target_end)
     header = tail.last[0]
     lineage = Lineage.parse(entry.lineage).until(entry.source_offset).grown(proof.epochs)
     moved = moved.moved(n=tail.n, our_end=header.next_offset, newest_ms=header.max_timestamp, lineage=lineage.pack())
-    return Settled(moved, tail.n - entry.n, tail.foreign, closed)
+    return Settled(moved, tail.n - entry.n, tail.foreign, closed, tail.strangers)
 
 
 def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -> tuple[Entry, tuple[Run, ...]]:
@@ -110,6 +113,7 @@ async def _read_tail(
     start = entry.our_end - 1 if entry.n else entry.our_end
     n, foreign, last, last_base_n = entry.n, 0, None, entry.n
     spans: list[tuple[int, int]] = []
+    strangers: dict[int, None] = {}
     async for header, view in target.batches(start, target_end):
         if view:  # what holds nothing to see comes without its bytes, checked
             check_crc(view, where=assignment.name)
@@ -119,7 +123,9 @@ async def _read_tail(
             continue
         if header.producer_id != producer_id:
             new = not header.is_control and header.base_offset >= entry.target_offset
-            foreign += header.last_offset_delta + 1 if new else 0
+            if new:
+                foreign += header.last_offset_delta + 1
+                strangers[header.producer_id] = None
             continue
         if header.producer_epoch != entry.count:
             raise SecondWriter(
@@ -133,7 +139,7 @@ async def _read_tail(
         n += header.last_offset_delta + 1
         spans.append((header.base_offset, header.last_offset_delta + 1))
         last = (header, bytes(view))
-    return _Tail(n, foreign, last, last_base_n, spans)
+    return _Tail(n, foreign, last, last_base_n, spans, tuple(strangers))
 
 
 def _check_anchor(assignment: Assignment, entry: Entry, header: BatchHeader, producer_id: int) -> None:

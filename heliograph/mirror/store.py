@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -18,7 +18,9 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.lease import Lease
 from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry, FlowTerms
+from heliograph.mirror.refusals import Rejected
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Seen
 
@@ -71,7 +73,8 @@ async def wait_for_topics(cluster: Cluster, names: Sequence[str]) -> None:
 async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
     """The whole ledger of one group; of several claims the first one counts."""
     where = TopicPartition(topic, 0)
-    ledger = Ledger(group_id=group_id, end=(await end_offsets(cluster, [where], timestamp=EARLIEST))[where])
+    start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
+    ledger = Ledger(group_id=group_id, topic=topic, end=start)
     await read_on(cluster, topic, ledger)
     return ledger
 
@@ -238,6 +241,23 @@ async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[P
     await append_all(cluster, records, now_ms=int(time.time() * 1000))
 
 
+async def write_losses(cluster: Cluster, topic: str, group_id: str, losses: Iterable[Loss], *, now_ms: int) -> None:
+    """Keep what happened, or that it was acknowledged; done when it is durable."""
+    await append(cluster, topic, 0, [formats.encode_loss(group_id, loss) for loss in losses], now_ms=now_ms)
+
+
+async def write_rejected(cluster: Cluster, flow: Flow, rejected: Sequence[Rejected], *, now_ms: int) -> None:
+    """Keep the coordinates of records that are left out; their topic is made when it is first needed."""
+    topic = NewTopic(
+        name=flow.rejected_topic,
+        partitions=1,
+        replication_factor=flow.offset_storage_replication_factor,
+        configs={"cleanup.policy": "delete"},
+    )
+    await ensure_topics(cluster, [topic], vital={topic.name})
+    await append(cluster, topic.name, 0, [record.encode(flow.group_id) for record in rejected], now_ms=now_ms)
+
+
 async def write_condition(cluster: Cluster, topic: str, group_id: str, condition: formats.Condition) -> None:
     await append(cluster, topic, 0, [formats.encode_condition(group_id, condition)], now_ms=condition.time_ms)
 
@@ -270,4 +290,5 @@ def _check_clusters(claim: formats.Claim, source_id: str, target_id: str, *, whe
                 where=where,
                 why="offsets of one cluster mean nothing on another",
                 remedy="check bootstrap.servers, or give the new cluster another alias",
+                found=f"{side} {found}",
             )

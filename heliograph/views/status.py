@@ -18,8 +18,10 @@ from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
 from heliograph.mirror.throttling import QUIET_S
+from heliograph.render import Row
 
 STANDBY_S = 3 * tenure.STANDBY_S
 """One who has not said for so long that he waits does not."""
@@ -86,6 +88,8 @@ class FlowStatus:
     lacks: tuple[str, ...] = ()
     throttled: tuple[str, ...] = ()
     """By which cluster's quota, at the moment."""
+    losses: tuple[Loss, ...] = ()
+    """Those that nobody has acknowledged."""
     is_ready: bool = False
     problem: str = ""
 
@@ -108,8 +112,14 @@ class FlowStatus:
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
             "checkpoint": _ago(self.checkpoint_s),
-            "trouble": "; ".join((*self.lacks, *self.throttled)) or self.problem or None,
+            "trouble": "; ".join([*self.lacks, *self.throttled, *(loss.short() for loss in self.losses)])
+            or self.problem
+            or None,
         }
+
+    def full_row(self) -> Row:
+        """For programs: with every loss in full."""
+        return {**self.row(), "losses": [loss.row() for loss in self.losses]}
 
 
 def _ago(seconds: float | None) -> str | None:
@@ -136,6 +146,7 @@ async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
 
 async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
     entries, condition = ledger.entries, ledger.condition
+    losses = sorted((loss for loss in ledger.losses.values() if loss.is_open), key=lambda loss: loss.key)
     names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in entries}
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
@@ -155,7 +166,10 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         standbys=sum(now_ms - standby.time_ms < STANDBY_S * 1000 for standby in ledger.standbys.values()),
         lacks=condition.lacks if condition else (),
         throttled=_throttled(ledger),
-        is_ready=ledger.claim is not None and not (condition is not None and condition.is_blocked),
+        losses=tuple(losses),
+        is_ready=ledger.claim is not None
+        and not (condition is not None and condition.is_blocked)
+        and not any(loss.blocks for loss in losses),
     )
 
 

@@ -106,6 +106,8 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
                 ),
             ),
         ),
+        ("outcome", *formats.encode_loss("A-mm2", test_formats.LOSS)),
+        ("rejected", *test_formats.REJECTED.encode("A-mm2")),
         ("contact", *formats.encode_seen("A-mm2", test_formats.CONTACT)),
         ("ends", *formats.encode_seen("A-mm2", test_formats.LOG_ENDS)),
         ("group", *formats.encode_seen("A-mm2", test_formats.GROUP)),

@@ -44,8 +44,8 @@ def test_a_partition_that_goes_on_gets_a_new_start() -> None:
     starts: dict[tuple[str, int], Start] = {}
     flow._answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST), starts)
     assert starts == {("t", 0): Start(6, Past.OURS)}
-    assert not flow.stopped
-    assert flow.outcomes == {"DATA_LOST": 1}
+    assert not flow.losses.stopped
+    assert flow.losses.counts == {"DATA_LOST": 1}
 
 
 def test_a_stopped_partition_is_given_to_no_lane() -> None:
@@ -59,7 +59,7 @@ def test_a_stopped_partition_is_given_to_no_lane() -> None:
 def test_a_halted_flow_gives_nothing_out() -> None:
     flow = driver("on.data.loss = stop-flow\n")
     flow._answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST), {})
-    assert flow.halted
+    assert flow.losses.is_halted
     assert given_out(flow) == []
 
 
@@ -68,8 +68,8 @@ def test_an_outcome_is_logged_with_its_code_and_place_once(caplog: pytest.LogCap
     flow._answer(("t", 1), Outcome("TARGET_TOPIC_LOST", "the target topic was made anew", ENTRY), {})
     flow._answer(("t", 1), Outcome("DATA_LOST", "DATA_LOST: a->b t-1: gone", ENTRY, LOST), {})
     assert [record.getMessage() for record in caplog.records] == [
-        "TARGET_TOPIC_LOST: a->b t-1: the target topic was made anew",
-        "DATA_LOST: a->b t-1: gone",
+        "TARGET_TOPIC_LOST: a->b t-1: the target topic was made anew; went on at the start of the source log",
+        "DATA_LOST: a->b t-1: gone; went on at 6",
     ]
 
 
@@ -104,7 +104,7 @@ def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) 
         "SECOND_WRITER: x; the flow's other leader is host host-other (pid 7)",
         "SECOND_WRITER: a->b t-1: another count; the flow's other leader is host host-other (pid 7)",
     ]
-    assert flow.outcomes == {"SECOND_WRITER": 2}
+    assert flow.losses.counts == {"SECOND_WRITER": 2}
 
 
 def test_a_flow_that_another_leads_gives_nothing_out() -> None:

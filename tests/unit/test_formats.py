@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
+from heliograph.mirror.refusals import Rejected
 from heliograph.mirror.runs import Page, Run
 from heliograph.mirror.seen import Contact, GroupCommit, GroupMember, LogEnd, LogEnds, SeenGroup
 
@@ -54,6 +57,33 @@ ENTRY = Entry(
 )
 
 
+LOSS = Loss(
+    topic="foo",
+    partition=7,
+    code="DATA_LOST",
+    text="x",
+    mark="3@40",
+    times=2,
+    first_ms=1_699_999_999_000,
+    last_ms=1_700_000_000_000,
+    records=120,
+    latest=100,
+    start=40,
+    end=160,
+    answer="went on at 160",
+)
+REJECTED = Rejected(
+    topic="foo",
+    partition=7,
+    offset=40,
+    last_offset=40,
+    timestamp=1_699_999_999_000,
+    size=9,
+    key="a2V5",
+    code=32,
+    why="x",
+    time_ms=1_700_000_000_000,
+)
 TROUBLE = formats.Trouble(topic="foo", partition=1, code="DATA_LOST", text="x", final=True)
 
 
@@ -163,6 +193,15 @@ def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> Non
         (
             formats.encode_condition("g", formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000)),
             formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000),
+        ),
+        (
+            formats.encode_trouble("g", replace(TROUBLE, final=False, details={"records": 2})),
+            replace(TROUBLE, final=False, details={"records": 2}),
+        ),
+        (formats.encode_loss("g", LOSS), LOSS),
+        (
+            formats.encode_loss("g", replace(LOSS, on_target=True, acknowledged_ms=9)),
+            replace(LOSS, on_target=True, acknowledged_ms=9),
         ),
         (formats.encode_seen("g", CONTACT), CONTACT),
         (formats.encode_seen("g", LOG_ENDS), LOG_ENDS),

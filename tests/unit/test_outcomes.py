@@ -63,6 +63,6 @@ def test_what_the_target_lost_is_copied_again(target_end: int, start: int) -> No
     assert answer("TARGET_TRUNCATED", {"target_end": target_end}) == GoOn(start)
 
 
-@pytest.mark.parametrize("code", ["RECORD_REFUSED", "CORRUPT_BATCH", "NOT_AUTHORIZED", "INTERNAL", ""])
+@pytest.mark.parametrize("code", ["RECORD_REFUSED", "NOT_AUTHORIZED", "INTERNAL", ""])
 def test_what_has_no_answer_stops_the_partition_alone(code: str) -> None:
     assert answer(code) == Stop()

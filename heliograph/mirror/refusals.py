@@ -1,0 +1,152 @@
+"""Records that cannot be copied: which they are, and their coordinates as they are kept. Pure.
+
+The target's answer names the records at fault by their index in the batch, or only that the batch was refused;
+then the lane sends less at a time until one record stands alone. A batch that cannot be read is refused whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.errors import CorruptBatch, RecordRefused
+from heliograph.kafka.batch import Record, iter_records, parse_header
+from heliograph.mirror.copy import Piece
+
+VERSION = 1
+REFUSALS = {
+    10: "it is larger than the target's max.message.bytes",
+    18: "it is larger than the target's segment",
+    32: "its timestamp is out of the range that the target accepts",
+    87: "the target does not accept it (a null key in a compacted topic?)",
+}
+"""By Kafka's error code: what no second attempt mends."""
+MAX_STRETCH = 500
+"""Records that are given up at a time; more of them in a row are met again."""
+KEY_BYTES = 192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A record of the source that was left out, or a batch of them that could not be read."""
+
+    topic: str
+    partition: int
+    offset: int
+    last_offset: int
+    timestamp: int
+    size: int
+    key: str | None
+    """The first bytes in base64; None: it has no key, or it is not known."""
+    code: int
+    """Kafka's error code; 2 for a corrupt batch of the source."""
+    why: str
+    time_ms: int
+
+    def encode(self, group_id: str) -> tuple[bytes, bytes]:
+        key = ["rejected", group_id, self.topic, self.partition, self.offset]
+        value = {
+            "v": VERSION,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "last": self.last_offset,
+            "timestamp": self.timestamp,
+            "size": self.size,
+            "key": self.key,
+            "code": self.code,
+            "why": self.why,
+            "ms": self.time_ms,
+        }
+        return _compact(key), _compact(value)
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def rejected_of(where: tuple[str, int], details: Mapping[str, Any], *, now_ms: int) -> Iterator[Rejected]:
+    """The coordinates that a refusal's details carry."""
+    for record in details["rejected"]:
+        yield Rejected(
+            topic=where[0],
+            partition=where[1],
+            code=int(details["error_code"]),
+            why=str(details["cause"]),
+            time_ms=now_ms,
+            **record,
+        )
+
+
+def refused_by_target(
+    piece: Piece, code: int, indexes: Sequence[int], *, message: str | None, where: str
+) -> RecordRefused:
+    """What the target's answer to a piece says: the first stretch of records at fault, or that one of them is."""
+    cause = message or REFUSALS[code]
+    known = sorted({index for index in indexes if 0 <= index < piece.records}) or ([0] if piece.records == 1 else [])
+    if not known:
+        return RecordRefused(
+            f"the target refuses a record among source offsets {piece.source_start} to {piece.source_end - 1}",
+            where=where,
+            why=cause,
+            error_code=code,
+            piece_bytes=piece.data.nbytes,
+        )
+    first = known[0]
+    stretch = [index for at, index in enumerate(known[:MAX_STRETCH]) if index == first + at]
+    offsets = [source + at for source, length in piece.runs for at in range(length)]
+    records = list(iter_records(parse_header(piece.data), piece.data))
+    return _refused(
+        "the target refuses",
+        [_coordinates(offsets[index], records[index]) for index in stretch],
+        source_end=offsets[stretch[-1]] + 1,
+        code=code,
+        cause=cause,
+        where=where,
+    )
+
+
+def refused_by_source(error: CorruptBatch, *, position: int, log_end: int) -> RecordRefused:
+    """A batch that stays corrupt: none of its offsets can be read; where they are not known there is no going on."""
+    base, following = error.details.get("base_offset", -1), error.details.get("next_offset", -1)
+    if not (0 <= base < following <= log_end and following > position):
+        return RecordRefused(error.what, where=error.where, why=error.why, error_code=2)
+    start = max(base, position)
+    whole = {"offset": start, "last_offset": following - 1, "timestamp": -1, "size": -1, "key": None}
+    return _refused(
+        "the source has a corrupt batch at",
+        [whole],
+        source_end=following,
+        code=2,
+        cause=f"{error.what}; {error.why}" if error.why else error.what,
+        where=error.where,
+    )
+
+
+def _refused(
+    what: str, rejected: list[dict[str, Any]], *, source_end: int, code: int, cause: str, where: str
+) -> RecordRefused:
+    start = int(rejected[0]["offset"])
+    number = source_end - start if rejected[0]["size"] < 0 else len(rejected)
+    offsets = f"offset {start}" if source_end == start + 1 else f"offsets {start} to {source_end - 1}"
+    return RecordRefused(
+        f"{what} source {offsets} ({number} record{'' if number == 1 else 's'})",
+        where=where,
+        why=cause,
+        error_code=code,
+        cause=cause,
+        source_start=start,
+        source_end=source_end,
+        records=number,
+        rejected=rejected,
+    )
+
+
+def _coordinates(offset: int, record: Record) -> dict[str, Any]:
+    size = len(record.key or b"") + len(record.value or b"")
+    size += sum(len(name) + len(value or b"") for name, value in record.headers)
+    key = None if record.key is None else base64.b64encode(bytes(record.key[:KEY_BYTES])).decode()
+    return {"offset": offset, "last_offset": offset, "timestamp": record.timestamp, "size": size, "key": key}
