@@ -98,11 +98,13 @@ def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) 
     flow.tenure = Tenure(flow, me, lease_ms=lambda: 6000)
     lease = Lease(holder=other, term=1, tenancy=Tenancy.HELD, since_ms=0, time_ms=0, lease_ms=6000)
     flow.ledger.leadership.take(lease, 0.0)
+    flow.ledger.partition(("t", 0)).take_entry(ENTRY)
     flow.note_trouble(Trouble(topic="t", partition=0, code="SECOND_WRITER", text="SECOND_WRITER: x", final=False))
     flow._answer(("t", 1), Outcome("SECOND_WRITER", "another count", ENTRY), {})
     assert [record.getMessage() for record in caplog.records] == [
-        "SECOND_WRITER: x; the flow's other leader is host host-other (pid 7)",
-        "SECOND_WRITER: a->b t-1: another count; the flow's other leader is host host-other (pid 7)",
+        "SECOND_WRITER: x; the flow's other leader is host host-other (pid 7); went on behind them",
+        "SECOND_WRITER: a->b t-1: another count; the flow's other leader is host host-other (pid 7); "
+        f"went on at {ENTRY.source_offset}",
     ]
     assert flow.losses.counts == {"SECOND_WRITER": 2}
 
