@@ -20,7 +20,7 @@ from tests.fault.world import World
 SIDES = ("source", "target")
 _TURNS = 100
 _ROOM_BYTES = 2000
-_SECOND_S = 120.0
+_SECOND_S = 300.0
 
 Harm = Callable[[World], AbstractContextManager[None]]
 
