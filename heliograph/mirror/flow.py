@@ -131,6 +131,13 @@ class FlowDriver:
         kept_elsewhere = flow.ledger_topic if self.ledger_topic != flow.ledger_topic else ""
         internal = [topic for topic in internal_topics(flow) if topic.name != kept_elsewhere]
         await store.ensure_topics(self.target, internal, vital={flow.offset_storage_topic, self.ledger_topic})
+        # Positions before the ledger, the other way round than they are written: lanes of a driver that was killed may
+        # still write, and a position read after its entry would be ahead of it, as another tool's is.
+        stored = await store.read_positions(
+            self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
+        )
+        self._positions = stored.found
+        store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
         ledger = await store.claim_producer_id(
             self.target,
             self.ledger_topic,
@@ -146,11 +153,6 @@ class FlowDriver:
         self._known = ledger.entries
         self._pages = {where: ledger.partitions[where].open_page() for where in self._known}
         self.ledger = ledger
-        stored = await store.read_positions(
-            self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
-        )
-        self._positions = stored.found
-        store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
         await self.discover()
 
     async def look_at_rights(self) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.mirror import store
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.formats import Trouble
@@ -85,3 +89,37 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
     assert caplog.records[-1].getMessage() == "a->b: over: no connection"
     tell(1, "no connection")
     assert len(caplog.records) == 3
+
+
+def test_lanes_that_still_write_are_not_taken_for_another_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a killed driver do: whichever is read first, they have moved when the other is read."""
+    flow = driver(partitions=0)
+    written = iter(range(100, 1000, 10))
+
+    async def read_positions(*_: Any, **__: Any) -> store.Positions:
+        return store.Positions({("t", 0): next(written)}, 0)
+
+    async def read_ledger(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(
+            claim=SimpleNamespace(producer_id=1),
+            unreadable=0,
+            entries={("t", 0): ENTRY.moved(source_offset=next(written))},
+            partitions={("t", 0): SimpleNamespace(open_page=lambda: None)},
+        )
+
+    async def nothing(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(cluster_id="", topics={})
+
+    monkeypatch.setattr(store, "read_positions", read_positions)
+    monkeypatch.setattr(store, "claim_producer_id", read_ledger)
+    monkeypatch.setattr(store, "ensure_topics", nothing)
+    monkeypatch.setattr(flow._lacks, "write_down", nothing)
+    monkeypatch.setattr(flow.source, "refresh", nothing)
+    monkeypatch.setattr(flow.target, "refresh", nothing)
+    for name in ("_refuse_beside_mm2", "look_at_rights", "discover"):
+        monkeypatch.setattr(FlowDriver, name, nothing)
+    monkeypatch.setattr(FlowDriver, "_lacks_ledger", lambda _: False)
+    monkeypatch.setattr(FlowDriver, "_check_factors", lambda *_: None)
+    monkeypatch.setattr(FlowDriver, "_wanted_topics", lambda *_: {})
+    asyncio.run(flow.prepare())
+    assert flow._positions["t", 0] < flow._known["t", 0].source_offset
