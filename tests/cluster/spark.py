@@ -51,7 +51,7 @@ class Standalone:
             "org.apache.spark.deploy.worker.Worker",
             *("--cores", str(cores), "--memory", "1g", "--work-dir", str(self._folder / "work"), self.master),
         )
-        wait_until(lambda: "Successfully registered with master" in self._log(name), 60, what=f"worker {name}")
+        wait_until(lambda: "Successfully registered with master" in self._log(name), 180, what=f"worker {name}")
         return process.pid
 
     def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
