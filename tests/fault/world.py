@@ -25,6 +25,7 @@ from tests.fault.writer import TransactionalWriter, Writer
 TWO_DAYS_MS = 2 * 24 * 3600 * 1000
 MOST_PARTITIONS = 6
 _DAEMON = "pyspark.daemon"
+_PREFERRED = 0
 _COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "2000",
@@ -293,7 +294,7 @@ class World:
         try:
             client.alter_partition_reassignments(orders)
             wait_until(lambda: not client.list_partition_reassignments(), 30, what="the reassignment")
-            client.elect_leaders("PREFERRED", list(orders), raise_errors=False)
+            client.elect_leaders(_PREFERRED, names, raise_errors=False)
         finally:
             client.close()
 

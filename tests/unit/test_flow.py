@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.mirror import store
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.formats import Trouble
@@ -148,3 +151,28 @@ def test_stored_positions_that_lag_are_said_once_and_once_when_they_are_up_to_da
     assert "the stored positions of 2 partitions are 12 records behind" in behind
     assert "no data is at risk" in behind
     assert over.startswith("a->b: stored positions are up to date again after ")
+
+
+def test_lanes_that_still_write_are_not_taken_for_another_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a killed driver do: whichever is read first, they have moved when the other is read."""
+    flow = driver(partitions=0)
+    written = iter(range(100, 1000, 10))
+
+    async def read_positions(*_: Any, **__: Any) -> store.Positions:
+        return store.Positions({("t", 0): next(written)}, 0)
+
+    async def read_on(*_: Any, **__: Any) -> None:
+        flow.ledger.partition(("t", 0)).take_entry(ENTRY.moved(source_offset=next(written)))
+
+    async def claim(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(producer_id=1)
+
+    async def nothing(*_: Any, **__: Any) -> None: ...
+
+    monkeypatch.setattr(store, "read_positions", read_positions)
+    monkeypatch.setattr(store, "claim_producer_id", claim)
+    monkeypatch.setattr(store, "read_on", read_on)
+    monkeypatch.setattr(flow._lacks, "write_down", nothing)
+    monkeypatch.setattr(FlowDriver, "discover", nothing)
+    asyncio.run(flow.prepare())
+    assert flow._positions["t", 0] < flow._known["t", 0].source_offset
