@@ -9,12 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import psutil
 import pytest
+from confluent_kafka import KafkaException
 
 import heliograph
 from heliograph.lab import Cluster
@@ -128,14 +130,18 @@ class Stalls:
 
     def _run(self) -> None:
         while not self._over.wait(0.1):
-            ends, now = self._view.counts() or [], time.monotonic()
-            if len(self.ends) != len(ends):
-                self.ends, self._moved, self._longest = ends, [now] * len(ends), [0.0] * len(ends)
-            for index, end in enumerate(ends):
-                self._longest[index] = max(self._longest[index], now - self._moved[index])
-                if end > self.ends[index]:
-                    self._moved[index] = now
-            self.ends = ends
+            with suppress(KafkaException):
+                self._look()
+
+    def _look(self) -> None:
+        ends, now = self._view.counts() or [], time.monotonic()
+        if len(self.ends) != len(ends):
+            self.ends, self._moved, self._longest = ends, [now] * len(ends), [0.0] * len(ends)
+        for index, end in enumerate(ends):
+            self._longest[index] = max(self._longest[index], now - self._moved[index])
+            if end > self.ends[index]:
+                self._moved[index] = now
+        self.ends = ends
 
     def take(self) -> list[float]:
         """Since the last time, in seconds for each partition."""
