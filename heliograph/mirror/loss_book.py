@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import replace
@@ -34,6 +35,7 @@ class Losses:
         self._unkept: dict[LossKey, Loss] = {}
         self._rejected: dict[tuple[str, int, int], Rejected] = {}
         """What is not durable on the target yet."""
+        self._keeping = asyncio.Lock()
 
     @property
     def is_halted(self) -> bool:
@@ -92,15 +94,16 @@ class Losses:
     # -- what is kept --------------------------------------------------------------------
 
     async def keep(self, ledger_topic: str) -> None:
-        """Write down what happened; what fails here is tried again with the next."""
-        rejected, losses = dict(self._rejected), dict(self._unkept)
-        if rejected:
-            await store.write_rejected(self._target, self.flow, list(rejected.values()), now_ms=_now_ms())
-            self._rejected = {key: item for key, item in self._rejected.items() if key not in rejected}
-        if losses:
-            group_id = self.flow.group_id
-            await store.write_losses(self._target, ledger_topic, group_id, losses.values(), now_ms=_now_ms())
-            self._unkept = {key: loss for key, loss in self._unkept.items() if losses.get(key) != loss}
+        """Write down what happened, one caller at a time; what fails here is tried again with the next."""
+        async with self._keeping:
+            rejected, losses = dict(self._rejected), dict(self._unkept)
+            if rejected:
+                await store.write_rejected(self._target, self.flow, list(rejected.values()), now_ms=_now_ms())
+                self._rejected = {key: item for key, item in self._rejected.items() if key not in rejected}
+            if losses:
+                group_id = self.flow.group_id
+                await store.write_losses(self._target, ledger_topic, group_id, losses.values(), now_ms=_now_ms())
+                self._unkept = {key: loss for key, loss in self._unkept.items() if losses.get(key) != loss}
 
     async def keep_changed(self, error: ClusterChanged, ledger_topic: str) -> None:
         """The flow cannot run: whoever asks how it stands is to know, acknowledged or not, as long as it is so."""

@@ -212,9 +212,11 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Loss | Rejected]:
     found: list[Loss | Rejected] = []
 
     async def losses(_cluster: Any, _topic: str, _group: str, losses: Any, *, now_ms: int) -> None:
+        await asyncio.sleep(0)
         found.extend(losses)
 
     async def rejected(_cluster: Any, _flow: Any, rejected: Any, *, now_ms: int) -> None:
+        await asyncio.sleep(0)
         found.extend(rejected)
 
     monkeypatch.setattr(loss_book.store, "write_losses", losses)
@@ -228,6 +230,17 @@ def test_a_loss_is_written_once(written: list[Loss]) -> None:
     book.keep()
     book.keep()
     assert [(loss.code, loss.records, loss.answer) for loss in written] == [("DATA_LOST", 120, "went on at 160")]
+
+
+def test_two_who_keep_at_the_same_time_write_once(written: list[Loss | Rejected]) -> None:
+    book = Book("on.record.error = skip\n")
+    book.meets("RECORD_REFUSED", REFUSED)
+
+    async def both() -> None:
+        await asyncio.gather(book.losses.keep("ledger"), book.losses.keep("ledger"))
+
+    asyncio.run(both())
+    assert [type(item) for item in written] == [Rejected, Loss]
 
 
 def test_a_stopped_partition_goes_on_when_its_loss_is_acknowledged(written: list[Loss]) -> None:
