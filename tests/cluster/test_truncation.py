@@ -53,12 +53,19 @@ def lose(cluster: Cluster, topic: str, end: int) -> None:
 
 @pytest.fixture(scope="module")
 def two_old(lab: Lab) -> Cluster:
-    """With ZooKeeper a broker that is its own controller keeps its leader epoch when it restarts."""
+    """Before 4.0 a broker that is its own, only controller keeps its leader epochs when it restarts."""
     lab.start([ClusterSpec(alias="two-old", version="2.4.1", brokers=2)])
     return lab.cluster("two-old")
 
 
-@pytest.mark.parametrize("version", ["primary", "mid", "two_old"])
+@pytest.fixture(scope="module")
+def three_mid(lab: Lab) -> Cluster:
+    """Two controllers are left when one is killed."""
+    lab.start([ClusterSpec(alias="three-mid", version="3.9.1", brokers=3)])
+    return lab.cluster("three-mid")
+
+
+@pytest.mark.parametrize("version", ["primary", "three_mid", "two_old"])
 def test_copied_records_that_the_source_lost_are_named_and_the_new_ones_copied(
     version: str, backup: Cluster, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
