@@ -177,8 +177,8 @@ def iter_batches(view: memoryview, *, where: str = "") -> Iterator[tuple[BatchHe
     while end - pos >= HEADER_SIZE:
         header = new(BatchHeader, unpack(view, pos))
         length = header[1]
-        sane = header[3] == MAGIC and length >= _MIN_LENGTH and header[6] >= 0 and header[12] >= 0
-        if not sane or not 0 <= header[0] <= MAX_BASE_OFFSET:
+        in_range = 0 <= header[0] <= MAX_BASE_OFFSET
+        if header[3] != MAGIC or length < _MIN_LENGTH or not in_range or header[6] < 0 or header[12] < 0:
             raise _nonsense(header, where)
         following = pos + length + _BEFORE_LENGTH
         if following > end:

@@ -208,10 +208,10 @@ class PartitionCopy:
         size, count = (0, 0) if queue or (self._read_committed and answer.aborted) else self._take_singles(answer)
         if size:
             answer = answer._replace(records=answer.records[size:])
-        header, following = None, -1
-        for batch in visible_batches(
-            answer, self.fetch_offset, read_committed=self._read_committed, where=self.assignment.name
-        ):
+        header = None
+        # Behind what is merged already nothing may go back; without that the first batch may begin before the position.
+        following, start = (self.fetch_offset, 0) if size else (-1, self.fetch_offset)
+        for batch in visible_batches(answer, start, read_committed=self._read_committed, where=self.assignment.name):
             header, view = batch
             if header[0] < following:
                 raise _out_of_order(header, following, self.assignment)

@@ -63,6 +63,15 @@ def test_batches_that_go_back_are_not_merged() -> None:
         new_copy().take(fetched(log, 0))
 
 
+def test_a_batch_that_goes_back_behind_merged_ones_is_not_passed_over() -> None:
+    log = FakePartition(1, [1])
+    for number in range(3):
+        log.store(encode_batch([NewRecord(1_000, b"k", b"%d" % number + b"v" * 80)]))
+    log.batches.append(log.batches.pop(0))
+    with pytest.raises(CorruptBatch, match="begins at offset 0, the one before it ends at 2"):
+        new_copy().take(fetched(log, 0))
+
+
 def test_a_damaged_batch_of_ours_on_the_target_is_not_taken_for_somebody_elses() -> None:
     source, target = MemoryLog(), MemoryLog()
     source.append(plain_batch(0, 3))

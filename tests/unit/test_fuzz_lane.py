@@ -161,9 +161,9 @@ class _Watched(FlowLane):
 
 
 def _is_over() -> bool:
-    """Everything is copied or given back."""
+    """Everything is copied, or passed over where a damaged offset said so, or given back."""
     copies = _Watched.latest._copies
-    return all(copy.state is State.RELEASED or copy.entry.n >= BATCHES * PER_BATCH for copy in copies)
+    return all(copy.state is State.RELEASED or copy.entry.source_offset >= BATCHES * PER_BATCH for copy in copies)
 
 
 async def lane_case(chance: random.Random) -> tuple[int, Counter[str]]:
