@@ -17,7 +17,6 @@ from heliograph.errors import ClusterChanged
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.mirror import formats, store
-from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
 from heliograph.recovery.acknowledge import acknowledge
@@ -114,10 +113,11 @@ def test_another_cluster_is_kept_as_long_as_it_is_so() -> None:
             cluster = Cluster("b", world.target.bootstrap, client_id="test")
             await cluster.refresh()
             for _ in range(2):
-                losses = Losses(world.flow, cluster, Ledger(group_id=GROUP))
+                ledger = await store.read_ledger(cluster, LEDGER, GROUP)
+                losses = Losses(world.flow, cluster, ledger)
                 with pytest.raises(ClusterChanged) as caught:
                     await store.claim_producer_id(
-                        cluster, LEDGER, GROUP, source_cluster_id="source-now", target_cluster_id="cluster-b"
+                        cluster, LEDGER, ledger, source_cluster_id="source-now", target_cluster_id="cluster-b"
                     )
                 await losses.keep_changed(caught.value, LEDGER)
                 status = await world.status()

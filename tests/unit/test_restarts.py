@@ -86,7 +86,7 @@ def test_without_the_wish_nothing_is_restarted() -> None:
     ],
 )
 def test_property_files(text: str, expected: AutoRestart | None) -> None:
-    base = "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"
+    base = "clusters = a, b, c\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"
     assert parse_settings(base + text).flows[0].auto_restart == expected
 
 
@@ -130,7 +130,8 @@ def bring_up(
 ) -> tuple[list[float], list[FlowDriver]]:
     """Bring a flow up that fails so many times; the pauses, and what became ready."""
     settings = parse_settings(
-        "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n" + more
+        "clusters = a, b, c\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"
+        "c.bootstrap.servers = c:9092\na->c.enabled = true\n" + more
     )
     pauses: list[float] = []
     left = failures
@@ -146,11 +147,11 @@ def bring_up(
 
     async def test() -> list[FlowDriver]:
         driver = Driver(settings, NoEpochs(), report=lambda _: None)
-        flow = driver._flows[0]
-        flow.is_followed = True
+        flow, other = driver._flows
         if others:
+            driver._ready.append(other)
+        if await driver._until_done(flow, flow.prepare):
             driver._ready.append(flow)
-        await driver._bring_up(flow)
         return driver._ready
 
     monkeypatch.setattr(FlowDriver, "prepare", prepare)

@@ -172,6 +172,7 @@ def test_a_throttled_lane_waits_tells_and_loses_nothing(
             async with world.lane() as lane:
                 world.source.append("t", 0, recent(0, size=HEAVY))
                 await lane.until_copied(1)
+                await lane.until(lambda: bool(world.ledger()))  # all connections are made
                 before = connections(cluster)
                 cluster.control(api_key, quota)
                 for number in range(1, 12):
