@@ -65,7 +65,10 @@ def three_mid(lab: Lab) -> Cluster:
     return lab.cluster("three-mid")
 
 
-@pytest.mark.parametrize("version", ["primary", "three_mid", "two_old"])
+@pytest.mark.parametrize(
+    "version",
+    ["primary", pytest.param("three_mid", marks=pytest.mark.long), pytest.param("two_old", marks=pytest.mark.long)],
+)
 def test_copied_records_that_the_source_lost_are_named_and_the_new_ones_copied(
     version: str, backup: Cluster, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
