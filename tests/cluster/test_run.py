@@ -34,7 +34,7 @@ from tests.cluster.mirror import (
 )
 
 STOP_S = 2.0
-OUR_LINE = re.compile(r"\d\d:\d\d:\d\d (INFO|WARNING|ERROR|\S+->\S+:) .*")
+OUR_LINE = re.compile(r"\d\d:\d\d:\d\d (INFO|WARNING|ERROR|\S+->\S+:|Spark is up) .*")
 
 
 @contextmanager
