@@ -1,36 +1,29 @@
-"""The driver: prepares flows, plans epochs, runs them on Spark, stops in time.
+"""The driver: plans epochs, runs them on Spark, stops in time.
 
-One event loop; the Spark job of an epoch blocks a thread of its own. A flow whose
-cluster does not answer is tried again beside the others and joins the next plan
-when it is ready. Every change enters by the next plan; to bring it forward the
-driver tells the lanes, by a word in the ledger, to end their epoch now. Each flow is
-led by one process at a time: others that run the same configuration stand by.
+One event loop; the Spark job of an epoch blocks a thread of its own. A flow joins the
+next plan when its life (`FlowLife`) has made it ready. Every change enters by the next
+plan; to bring it forward the driver tells the lanes, by a word in the ledger, to end
+their epoch now.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
-from heliograph.errors import ClusterChanged, ConfigError, HeliographError, ProtocolError, SparkFailed
-from heliograph.kafka.log import fetch_partition
-from heliograph.mirror import formats
+from heliograph.errors import ClusterChanged, HeliographError, SparkFailed
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
-from heliograph.mirror.lease import Lease
-from heliograph.mirror.losses import Loss
+from heliograph.mirror.life import FlowLife, Surroundings, counted
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, Workforce, is_forgotten, key_of, plan_epoch, useful_lanes
-from heliograph.mirror.progress import Progress
 from heliograph.mirror.spells import Spell
-from heliograph.mirror.tenure import Tenure
 
 log = logging.getLogger("heliograph")
 
@@ -40,13 +33,6 @@ MIN_EPOCH_S = 1.0
 """Troubles do not cut an epoch shorter than this."""
 EARLY_S = 0.5
 """Lanes that end so long before their time, and were not told to, did not hear of us."""
-PROGRESS_S = 5.0
-INCOMPLETE_S = 5.0
-"""How soon partitions without a leader are looked at again."""
-RIGHTS_S = 10.0
-"""How often our rights on the clusters are looked at."""
-NAMED = 5
-"""So many of many partitions are named."""
 LANE_END_S = 2.0
 """How long after its deadline a lane may still be sending at the latest: answers, the last flush, a slow clock."""
 WORKFORCE_S = 1.0
@@ -90,26 +76,14 @@ class Driver:
     ) -> None:
         """`beside` gives what is to run beside the copying of a flow, once it is ready."""
         self._settings = settings
-        self._beside = beside
         self._epochs = epochs
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
-        self._ready: list[FlowDriver] = []
         self._refused = 0
         """Flows that cannot be mirrored as they are configured."""
         me = this_process()
         self._owner = me.owner
-        self._tenures = {
-            flow: Tenure(flow, me, lease_ms=lambda: self._settings.lease_ms, on_change=self._replan_now)
-            for flow in self._flows
-        }
-        self._waiting = {flow.name: flow.flow.is_running for flow in self._flows}
-        """Flows that another process leads, or of which it is not yet known."""
-        self._resting = {flow: asyncio.Event() for flow in self._flows}
-        """Set while no epoch of ours runs that has the flow."""
         self._rates: dict[PartitionKey, float] = {}
-        self._progress = {flow.name: Progress() for flow in self._flows}
-        self._rows_taken = {flow.name: Spell() for flow in self._flows}
         self._stopping = asyncio.Event()
         self._replan = asyncio.Event()
         self._epoch_id = 0
@@ -125,6 +99,16 @@ class Driver:
         """Partitions that no lane may have yet, and until when."""
         self._useful = 0
         """How many lanes the last plan would have had with slots for all."""
+        around = Surroundings(
+            report=report,
+            replan=self._replan.set,
+            spawn=self._spawn,
+            goes_without=self._goes_without,
+            beside=beside,
+            is_copying=lambda: self._epoch_id > 0,
+            lease_ms=lambda: self._settings.lease_ms,
+        )
+        self._lives = [FlowLife(flow, me, around) for flow in self._flows]
 
     def apply(self, settings: Settings) -> None:
         """Go on with changed settings of the same flows."""
@@ -146,10 +130,8 @@ class Driver:
 
     async def run(self) -> None:
         """Mirror until `stop`; raises what makes mirroring impossible."""
-        for flow in self._flows:
-            self._resting[flow].set()
-            flow.tenure = self._tenures[flow]
-            self._spawn(self._live(flow))
+        for life in self._lives:
+            self._spawn(life.live())
         try:
             await self._run_when_ready()
         finally:
@@ -157,7 +139,7 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if not self._has_strays:
-                await asyncio.gather(*(tenure.release() for tenure in self._tenures.values()))
+                await asyncio.gather(*(life.tenure.release() for life in self._lives))
             for flow in self._flows:
                 flow.close()
         if self._failure is not None:
@@ -169,118 +151,16 @@ class Driver:
 
         Of clusters without a flow from one to the other, the leader of our first flow is asked for.
         """
-        return self._waiting.get(f"{source}->{target}", self._waiting[self._flows[0].name])
+        waiting = {life.flow.name: life.is_waiting for life in self._lives}
+        return waiting.get(f"{source}->{target}", self._lives[0].is_waiting)
 
-    # -- coming up -----------------------------------------------------------------------
+    def _goes_without(self, error: HeliographError) -> bool:
+        """A flow cannot be mirrored: is there another one to go on with?"""
+        self._refused += 1
+        return self._refused < len(self._flows) and (bool(self._ready()) or isinstance(error, ClusterChanged))
 
-    async def _live(self, flow: FlowDriver) -> None:
-        """Come to lead a flow, keep it company while it is ours, stand by when it is not, and so on."""
-        if not flow.flow.is_running:
-            self._report(f"{flow.name}: {flow.flow.state}")
-        while not flow.flow.is_running:
-            await flow.changed.wait()
-            flow.changed.clear()
-        following: list[asyncio.Task[None]] = []
-        try:
-            while await self._come_to_lead(flow, following) and await self._lead(flow):
-                continue
-        finally:
-            await _end(following)
-
-    async def _come_to_lead(self, flow: FlowDriver, following: list[asyncio.Task[None]]) -> bool:
-        """Wait for the flow's clusters and its lease; False if it cannot be mirrored."""
-        tenure = self._tenures[flow]
-
-        async def bid() -> None:
-            await flow.open()
-            if not following:
-                following.append(self._spawn(self._listen(flow)))
-            self._waiting[flow.name] = not await tenure.bid()
-
-        self._waiting[flow.name] = True
-        while await self._until_done(flow, bid):
-            if not self._waiting[flow.name]:
-                return True
-            await tenure.wait_until_free()
-        return False
-
-    async def _lead(self, flow: FlowDriver) -> bool:
-        """Prepare the flow and have it mirrored as long as it is ours; False if it cannot be mirrored."""
-        tenure = self._tenures[flow]
-        holding, mirroring = asyncio.ensure_future(tenure.hold(flow.open)), asyncio.ensure_future(self._mirror(flow))
-        try:
-            await asyncio.wait({holding, mirroring}, return_when=asyncio.FIRST_COMPLETED)
-            is_of_use = not mirroring.done()
-            for task in (holding, mirroring):
-                if task.done():
-                    task.result()
-        finally:
-            await _end([holding, mirroring])
-        self._waiting[flow.name] = True
-        self._replan.set()
-        await self._resting[flow].wait()
-        await tenure.release()
-        return is_of_use
-
-    async def _mirror(self, flow: FlowDriver) -> None:
-        """Bring a flow that we lead into the plan, and keep it company; ends only if it cannot be mirrored."""
-        if not await self._until_done(flow, flow.prepare):
-            return
-        topics = len({topic for topic, _ in flow.entries})
-        self._report(f"{flow.name}: {_counted(topics, 'topic')}, {_counted(len(flow.entries), 'partition')}")
-        loops = (
-            self._discover_loop(flow),
-            self._progress_loop(flow),
-            self._rights_loop(flow),
-            self._restart_loop(flow),
-            *self._beside(flow),
-        )
-        self._ready.append(flow)
-        self._replan.set()
-        try:
-            await asyncio.gather(*map(self._spawn, loops))
-        finally:
-            self._ready.remove(flow)
-
-    async def _until_done(self, flow: FlowDriver, attempt: Callable[[], Awaitable[None]]) -> bool:
-        """Try again and again until the clusters answer; False if that is of no use."""
-        pause, spell = 1.0, Spell()
-        while True:
-            try:
-                await attempt()
-                if lasted := spell.end():
-                    log.info("%s: started %s", flow.name, lasted)
-                return True
-            except (ConfigError, ProtocolError) as error:
-                if await self._may_restart(flow, str(error)):
-                    continue
-                self._refused += 1
-                if self._refused == len(self._flows) or not (self._ready or isinstance(error, ClusterChanged)):
-                    raise
-                log.error("%s: not mirrored: %s", flow.name, error)
-                return False
-            except HeliographError as error:
-                self._waiting[flow.name] = False  # nobody else is known to lead
-                if spell.is_news(str(error)):
-                    log.warning("%s: not started yet: %s; trying again", flow.name, error)
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-            pause = min(pause * 1.5, 10.0)
-
-    def _replan_now(self) -> None:
-        self._replan.set()
-
-    async def _may_restart(self, flow: FlowDriver, why: str) -> bool:
-        """Wait until what failed for good may be tried again; False if it is not to be."""
-        wish, restarts = flow.flow.auto_restart, flow.restarts
-        pause_s = restarts.after_failure_s(wish)
-        if pause_s is None:
-            if wish is not None:
-                log.error("%s: given up after %d restarts: %s", flow.name, restarts.in_a_row, why)
-            return False
-        log.error("%s: failed: %s; restart %d follows in %.0f s", flow.name, why, restarts.in_a_row + 1, pause_s)
-        await asyncio.sleep(pause_s)
-        restarts.note()
-        return True
+    def _ready(self) -> list[FlowLife]:
+        return [life for life in self._lives if life.is_ready]
 
     async def _run_when_ready(self) -> None:
         """Start Spark while the flows come up: it takes the longest."""
@@ -289,7 +169,7 @@ class Driver:
         await self._first_of(starting, self._stopping.wait())
         if not self._stopping.is_set():
             starting.result()
-            waits = "" if self._ready else ", and waits for a flow to copy"
+            waits = "" if self._ready() else ", and waits for a flow to copy"
             self._report(f"Spark is up after {time.monotonic() - began:.1f} s{waits}")
             if not self._epochs.is_local:
                 self._spawn(self._watch_workforce())
@@ -307,7 +187,8 @@ class Driver:
         pause, spell = 0.0, Spell()
         while not self._stopping.is_set():
             self._replan.clear()
-            flows = list(self._ready)
+            lives = self._ready()
+            flows = [life.flow for life in lives]
             plan = self._plan(flows)
             if not plan.lanes:
                 if not await self._wait_for_replan():
@@ -319,8 +200,8 @@ class Driver:
                 duration_ms=self._settings.epoch_ms,
                 flows=tuple(flow.terms() for flow in flows if flow.entries),
             )
-            for flow in flows:
-                self._resting[flow].clear()
+            for life in lives:
+                life.resting.clear()
             try:
                 rows = await self._run_epoch(plan, terms, flows)
                 if rows is None:
@@ -329,7 +210,7 @@ class Driver:
                 pause = 0.0
                 if lasted := spell.end():
                     log.info("an epoch succeeded again %s", lasted)
-                await self._take_rows(flows, rows)
+                await self._take_rows(lives, rows)
             except HeliographError as error:
                 pause = min(max(0.5, pause * 2), 10.0)
                 if spell.is_news(str(error)):
@@ -341,8 +222,8 @@ class Driver:
                 if error.details.get("lanes_may_live") and not self._epochs.is_local:
                     self._hold_back(flows, terms.duration_ms / 1000 + LANE_END_S)
             finally:
-                for flow in flows:
-                    self._resting[flow].set()
+                for life in lives:
+                    life.resting.set()
 
     def _hold_back(self, flows: Sequence[FlowDriver], seconds: float) -> None:
         """A lane on an executor that is cut off may still send. Where only its deadline stands between it and
@@ -353,7 +234,7 @@ class Driver:
             self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
             log.warning(
                 "%s with records over 12 h old go on in %.0f s, when no lost lane can be sending any more",
-                *(_counted(len(old), "partition"), seconds),
+                *(counted(len(old), "partition"), seconds),
             )
             asyncio.get_running_loop().call_later(seconds, self._replan.set)
 
@@ -406,25 +287,15 @@ class Driver:
             *(flow.order_end(self._owner, epoch_id) for flow in flows if flow.entries), return_exceptions=True
         )
 
-    async def _take_rows(self, flows: Sequence[FlowDriver], rows: Sequence[LedgerRow]) -> None:
+    async def _take_rows(self, lives: Sequence[FlowLife], rows: Sequence[LedgerRow]) -> None:
         self._moved.add(rows)
         for row in rows:
             rate = row.bytes * 1000 / max(row.active_ms, 1)
             key = (row.flow, row.topic, row.partition)
             known = self._rates.get(key)
             self._rates[key] = rate if known is None else known + RATE_WEIGHT * (rate - known)
-        for flow in flows:
-            if flow not in self._ready:
-                continue  # another leads it now, and the ledger has what we copied
-            spell = self._rows_taken[flow.name]
-            try:
-                await flow.take_rows([row for row in rows if row.flow == flow.name])
-            except HeliographError as error:
-                if spell.is_news(str(error)):
-                    log.warning("%s: %s", flow.name, error)
-            else:
-                if lasted := spell.end():
-                    log.info("%s: what lanes report is answered again %s", flow.name, lasted)
+        for life in lives:
+            await life.take_rows([row for row in rows if row.flow == life.flow.name])
 
     # -- beside the epochs ---------------------------------------------------------------
 
@@ -445,109 +316,6 @@ class Driver:
                 if str(error) != said:
                     said = str(error)
                     log.warning("%s", error)
-
-    async def _discover_loop(self, flow: FlowDriver) -> None:
-        spell = Spell()
-        while True:
-            interval = flow.flow.refresh_topics_interval_s
-            pause = interval if flow.is_complete else min(interval, INCOMPLETE_S)
-            wanted = flow.flow.refresh_topics_enabled or not flow.is_complete
-            try:
-                await asyncio.wait_for(flow.changed.wait(), pause if wanted else None)
-                flow.changed.clear()
-            except TimeoutError:
-                pass
-            if not flow.flow.is_running or not flow.leads():
-                continue
-            try:
-                if await flow.discover():
-                    self._replan.set()
-            except HeliographError as error:
-                if spell.is_news(str(error)):
-                    log.warning("%s: topics not refreshed: %s; trying again", flow.name, error)
-            else:
-                if lasted := spell.end():
-                    log.info("%s: topics are refreshed again %s", flow.name, lasted)
-
-    async def _restart_loop(self, flow: FlowDriver) -> None:
-        """Partitions that failed are copied again, where that is wished."""
-        while True:
-            await flow.has_failed.wait()
-            flow.has_failed.clear()
-            failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(flow.failed)[:NAMED])
-            if await self._may_restart(flow, f"{_counted(len(flow.failed), 'partition')} ({failed})"):
-                flow.restart()
-                self._replan.set()
-
-    async def _rights_loop(self, flow: FlowDriver) -> None:
-        """Name rights that are missing; take up what was waiting for one when it is back."""
-        spell = Spell()
-        while True:
-            await asyncio.sleep(RIGHTS_S)
-            try:
-                if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
-                    flow.changed.set()
-                    self._tenures[flow].stir()
-            except HeliographError as error:
-                if spell.is_news(str(error)):
-                    log.warning("%s: rights not looked at: %s; trying again", flow.name, error)
-            else:
-                if lasted := spell.end():
-                    log.info("%s: rights are looked at again %s", flow.name, lasted)
-
-    async def _listen(self, flow: FlowDriver) -> None:
-        """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
-        spell = Spell()
-        while True:
-            ledger = flow.ledger
-            try:
-                answer = await fetch_partition(
-                    flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
-                )
-                records = list(formats.iter_ledger(answer.records, ledger.end))
-            except HeliographError as error:
-                if spell.is_news(error.code):
-                    log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
-                await asyncio.sleep(1.0)
-                continue
-            if lasted := spell.end():
-                log.info('%s: "%s" answers again %s', flow.name, flow.flow.target, lasted)
-            if flow.ledger is not ledger:
-                continue  # it is kept elsewhere now
-            for key, value, following in records:
-                ledger.end = following
-                self._hear(flow, ledger.take(key, value))
-
-    def _hear(self, flow: FlowDriver, word: formats.LedgerRecord | None) -> None:
-        """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""
-        if isinstance(word, Lease):
-            self._tenures[flow].stir()
-        elif flow.leads():
-            match word:
-                case formats.EntryRecord():
-                    flow.ledger_moved.set()
-                    self._progress[flow.name].note(word.topic, word.partition, word.entry)
-                case formats.Trouble():
-                    flow.note_trouble(word)
-                    if word.final:
-                        self._replan.set()
-                case formats.Throttle():
-                    flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)
-                case Loss() if flow.note_loss(word):
-                    self._replan.set()
-
-    async def _progress_loop(self, flow: FlowDriver) -> None:
-        progress = self._progress[flow.name]
-        for (topic, partition), entry in flow.entries.items():
-            progress.note(topic, partition, entry)
-        progress.line(time.monotonic())
-        while True:
-            await asyncio.sleep(PROGRESS_S)
-            line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
-            if self._epoch_id:
-                self._report(f"{flow.name}: {', '.join(filter(None, (line, flow.carried, throttled)))}")
-            else:
-                self._report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
 
     async def _first_of(self, job: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
         """Wait until either is done; the other wish is dropped, the job goes on."""
@@ -574,16 +342,6 @@ class Driver:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
             self.stop()
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +50,7 @@ def driver_on(executors: Executors) -> Driver:
     """Four partitions that may have four lanes."""
     driver = Driver(parse_settings(CONFIG + "tasks.max = 4\n"), executors, report=lambda line: None)
     driver._flows[0].entries = {("t", partition): ENTRY for partition in range(4)}
+    driver._flows[0].tenure = None
     return driver
 
 
@@ -146,12 +146,11 @@ def test_topics_that_cannot_be_refreshed_are_told_once_and_so_is_the_end(caplog:
                 raise error
             return False
 
-        settings = SimpleNamespace(refresh_topics_interval_s=60, refresh_topics_enabled=True, is_running=True)
-        flow: Any = SimpleNamespace(
-            name="a->b", flow=settings, is_complete=True, changed=asyncio.Event(), discover=discover, leads=lambda: True
-        )
+        [life] = driver_on(Executors("1"))._lives
+        flow: Any = life.flow
+        flow.discover = discover
         flow.changed.set()
-        loop = asyncio.ensure_future(driver_on(Executors("1"))._discover_loop(flow))
+        loop = asyncio.ensure_future(life._discover_loop())
         await asyncio.wait_for(finished.wait(), 10)
         loop.cancel()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heliograph.config import parse_settings
 from heliograph.config.settings import AutoRestart
 from heliograph.errors import ConfigError
-from heliograph.mirror import driver as driver_module
+from heliograph.mirror import life as life_module
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.outcomes import Outcome
@@ -147,15 +147,13 @@ def bring_up(
 
     async def test() -> list[FlowDriver]:
         driver = Driver(settings, NoEpochs(), report=lambda _: None)
-        flow, other = driver._flows
-        if others:
-            driver._ready.append(other)
-        if await driver._until_done(flow, flow.prepare):
-            driver._ready.append(flow)
-        return driver._ready
+        life, other = driver._lives
+        other.is_ready = others
+        life.is_ready = await life._until_done(life.flow.prepare)
+        return [life.flow for life in driver._ready()]
 
     monkeypatch.setattr(FlowDriver, "prepare", prepare)
-    monkeypatch.setattr(driver_module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(life_module.asyncio, "sleep", sleep)
     return pauses, asyncio.run(test())
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import PositionUnproven, SecondWriter, TargetTruncated
-from heliograph.kafka.batch import encode_batch
+from heliograph.kafka.batch import BatchHeader, encode_batch
 from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Entry
@@ -77,6 +78,30 @@ def test_settling_finds_the_leader_epochs_that_the_lost_lane_had(shapes: list[Sh
     cut = known.moved(lineage=Lineage.parse(known.lineage).until(known.source_offset).pack())
     assert settle_now(cut, source, target).entry.lineage == entries[-1].lineage
     assert settle_now(known, source, target).entry.lineage == entries[-1].lineage
+
+
+class WithMarkers(MemoryLog):
+    """A source that has a marker, which is not to be seen, where offsets are missing."""
+
+    async def batches(self, start: int, end: int | None = None) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        before = start
+        async for header, view in super().batches(start, end):
+            if header.base_offset > before:
+                marker = header._replace(
+                    base_offset=before, last_offset_delta=header.base_offset - before - 1, record_count=0
+                )
+                yield marker, view[:0]
+            yield header, view
+            before = header.next_offset
+
+
+@given(shapes=shapes_of_source, data=st.data())
+def test_settling_after_a_crash_passes_over_markers(shapes: list[Shape], data: st.DataObject) -> None:
+    plain, target, source = make_source(shapes), MemoryLog(), WithMarkers()
+    source.stored, source.end = plain.stored, plain.end
+    entries = copy_all(plain, target)
+    known = data.draw(st.integers(0, len(entries) - 1))
+    assert settle_now(entries[known], source, target).entry.source_offset == entries[-1].source_offset
 
 
 @given(shapes=shapes_of_source, data=st.data())

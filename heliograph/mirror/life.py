@@ -1,0 +1,316 @@
+"""One flow's life in this process: it comes up, is led or waited for, has company, and is lost to another.
+
+`Driver` runs the epochs; what a flow needs beside them is here. A flow whose clusters do not answer is tried
+again, one that another process leads is waited for, and one that is ours has loops that look for topics and
+rights, follow its ledger and say how far it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.errors import ConfigError, HeliographError, ProtocolError
+from heliograph.kafka.log import fetch_partition
+from heliograph.mirror import formats
+from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.lease import Lease, Process
+from heliograph.mirror.losses import Loss
+from heliograph.mirror.model import LedgerRow
+from heliograph.mirror.progress import Progress
+from heliograph.mirror.spells import Spell
+from heliograph.mirror.tenure import Tenure
+
+log = logging.getLogger("heliograph")
+
+PROGRESS_S = 5.0
+INCOMPLETE_S = 5.0
+"""How soon partitions without a leader are looked at again."""
+RIGHTS_S = 10.0
+"""How often our rights on the clusters are looked at."""
+NAMED = 5
+"""So many of many partitions are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a flow's life has of the driver."""
+
+    report: Callable[[str], None]
+    replan: Callable[[], None]
+    """There is something new for the plan."""
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    """The driver ends with what this runs, and by what it raises."""
+    goes_without: Callable[[HeliographError], bool]
+    """Whether other flows are mirrored although this one cannot be."""
+    beside: Callable[[FlowDriver], Iterable[Coroutine[Any, Any, None]]]
+    """What is to run beside the copying of a flow."""
+    is_copying: Callable[[], bool]
+    """Spark is up."""
+    lease_ms: Callable[[], int]
+
+
+class FlowLife:
+    """Of one flow."""
+
+    def __init__(self, flow: FlowDriver, me: Process, around: Surroundings) -> None:
+        self.flow = flow
+        self.tenure = flow.tenure = Tenure(flow, me, lease_ms=around.lease_ms, on_change=around.replan)
+        self.is_ready = False
+        """It is ours, and its partitions may be planned."""
+        self.is_waiting = flow.flow.is_running
+        """Another process leads it, or that is not known yet."""
+        self.resting = asyncio.Event()
+        """Set while no epoch of ours runs that has the flow."""
+        self.resting.set()
+        self._around = around
+        self._progress = Progress()
+        self._rows_taken = Spell()
+
+    async def live(self) -> None:
+        """Come to lead a flow, keep it company while it is ours, stand by when it is not, and so on."""
+        flow = self.flow
+        if not flow.flow.is_running:
+            self._around.report(f"{flow.name}: {flow.flow.state}")
+        while not flow.flow.is_running:
+            await flow.changed.wait()
+            flow.changed.clear()
+        following: list[asyncio.Task[None]] = []
+        try:
+            while await self._come_to_lead(following) and await self._lead():
+                continue
+        finally:
+            await _end(following)
+
+    async def _come_to_lead(self, following: list[asyncio.Task[None]]) -> bool:
+        """Wait for the flow's clusters and its lease; False if it cannot be mirrored."""
+        flow = self.flow
+
+        async def bid() -> None:
+            await flow.open()
+            if not following:
+                following.append(self._around.spawn(self._listen()))
+            self.is_waiting = not await self.tenure.bid()
+
+        self.is_waiting = True
+        while await self._until_done(bid):
+            if not self.is_waiting:
+                return True
+            await self.tenure.wait_until_free()
+        return False
+
+    async def _lead(self) -> bool:
+        """Prepare the flow and have it mirrored as long as it is ours; False if it cannot be mirrored."""
+        flow = self.flow
+        holding, mirroring = asyncio.ensure_future(self.tenure.hold(flow.open)), asyncio.ensure_future(self._mirror())
+        try:
+            await asyncio.wait({holding, mirroring}, return_when=asyncio.FIRST_COMPLETED)
+            is_of_use = not mirroring.done()
+            for task in (holding, mirroring):
+                if task.done():
+                    task.result()
+        finally:
+            await _end([holding, mirroring])
+        self.is_waiting = True
+        self._around.replan()
+        await self.resting.wait()
+        await self.tenure.release()
+        return is_of_use
+
+    async def _mirror(self) -> None:
+        """Bring a flow that we lead into the plan, and keep it company; ends only if it cannot be mirrored."""
+        flow = self.flow
+        if not await self._until_done(flow.prepare):
+            return
+        topics = len({topic for topic, _ in flow.entries})
+        self._around.report(f"{flow.name}: {counted(topics, 'topic')}, {counted(len(flow.entries), 'partition')}")
+        loops = (
+            self._discover_loop(),
+            self._progress_loop(),
+            self._rights_loop(),
+            self._restart_loop(),
+            *self._around.beside(flow),
+        )
+        self.is_ready = True
+        self._around.replan()
+        try:
+            await asyncio.gather(*map(self._around.spawn, loops))
+        finally:
+            self.is_ready = False
+
+    async def _until_done(self, attempt: Callable[[], Awaitable[None]]) -> bool:
+        """Try again and again until the clusters answer; False if that is of no use."""
+        flow = self.flow
+        pause, spell = 1.0, Spell()
+        while True:
+            try:
+                await attempt()
+                if lasted := spell.end():
+                    log.info("%s: started %s", flow.name, lasted)
+                return True
+            except (ConfigError, ProtocolError) as error:
+                if await self._may_restart(str(error)):
+                    continue
+                if not self._around.goes_without(error):
+                    raise
+                log.error("%s: not mirrored: %s", flow.name, error)
+                return False
+            except HeliographError as error:
+                self.is_waiting = False  # nobody else is known to lead
+                if spell.is_news(str(error)):
+                    log.warning("%s: not started yet: %s; trying again", flow.name, error)
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(pause * 1.5, 10.0)
+
+    async def _may_restart(self, why: str) -> bool:
+        """Wait until what failed for good may be tried again; False if it is not to be."""
+        flow = self.flow
+        wish, restarts = flow.flow.auto_restart, flow.restarts
+        pause_s = restarts.after_failure_s(wish)
+        if pause_s is None:
+            if wish is not None:
+                log.error("%s: given up after %d restarts: %s", flow.name, restarts.in_a_row, why)
+            return False
+        log.error("%s: failed: %s; restart %d follows in %.0f s", flow.name, why, restarts.in_a_row + 1, pause_s)
+        await asyncio.sleep(pause_s)
+        restarts.note()
+        return True
+
+    async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
+        """What the lanes of an epoch report; of a flow that another leads now the ledger has it."""
+        if not self.is_ready:
+            return
+        try:
+            await self.flow.take_rows(rows)
+        except HeliographError as error:
+            if self._rows_taken.is_news(str(error)):
+                log.warning("%s: %s", self.flow.name, error)
+        else:
+            if lasted := self._rows_taken.end():
+                log.info("%s: what lanes report is answered again %s", self.flow.name, lasted)
+
+    # -- beside the epochs ---------------------------------------------------------------
+
+    async def _discover_loop(self) -> None:
+        flow = self.flow
+        spell = Spell()
+        while True:
+            interval = flow.flow.refresh_topics_interval_s
+            pause = interval if flow.is_complete else min(interval, INCOMPLETE_S)
+            wanted = flow.flow.refresh_topics_enabled or not flow.is_complete
+            try:
+                await asyncio.wait_for(flow.changed.wait(), pause if wanted else None)
+                flow.changed.clear()
+            except TimeoutError:
+                pass
+            if not flow.flow.is_running or not flow.leads():
+                continue
+            try:
+                if await flow.discover():
+                    self._around.replan()
+            except HeliographError as error:
+                if spell.is_news(str(error)):
+                    log.warning("%s: topics not refreshed: %s; trying again", flow.name, error)
+            else:
+                if lasted := spell.end():
+                    log.info("%s: topics are refreshed again %s", flow.name, lasted)
+
+    async def _restart_loop(self) -> None:
+        """Partitions that failed are copied again, where that is wished."""
+        flow = self.flow
+        while True:
+            await flow.has_failed.wait()
+            flow.has_failed.clear()
+            failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(flow.failed)[:NAMED])
+            if await self._may_restart(f"{counted(len(flow.failed), 'partition')} ({failed})"):
+                flow.restart()
+                self._around.replan()
+
+    async def _rights_loop(self) -> None:
+        """Name rights that are missing; take up what was waiting for one when it is back."""
+        flow = self.flow
+        spell = Spell()
+        while True:
+            await asyncio.sleep(RIGHTS_S)
+            try:
+                if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
+                    flow.changed.set()
+                    self.tenure.stir()
+            except HeliographError as error:
+                if spell.is_news(str(error)):
+                    log.warning("%s: rights not looked at: %s; trying again", flow.name, error)
+            else:
+                if lasted := spell.end():
+                    log.info("%s: rights are looked at again %s", flow.name, lasted)
+
+    async def _listen(self) -> None:
+        """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
+        flow = self.flow
+        spell = Spell()
+        while True:
+            ledger = flow.ledger
+            try:
+                answer = await fetch_partition(
+                    flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
+                )
+                records = list(formats.iter_ledger(answer.records, ledger.end))
+            except HeliographError as error:
+                if spell.is_news(error.code):
+                    log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
+                await asyncio.sleep(1.0)
+                continue
+            if lasted := spell.end():
+                log.info('%s: "%s" answers again %s', flow.name, flow.flow.target, lasted)
+            if flow.ledger is not ledger:
+                continue  # it is kept elsewhere now
+            for key, value, following in records:
+                ledger.end = following
+                self._hear(ledger.take(key, value))
+
+    def _hear(self, word: formats.LedgerRecord | None) -> None:
+        """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""
+        flow = self.flow
+        if isinstance(word, Lease):
+            self.tenure.stir()
+        elif flow.leads():
+            match word:
+                case formats.EntryRecord():
+                    flow.ledger_moved.set()
+                    self._progress.note(word.topic, word.partition, word.entry)
+                case formats.Trouble():
+                    flow.note_trouble(word)
+                    if word.final:
+                        self._around.replan()
+                case formats.Throttle():
+                    flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)
+                case Loss() if flow.note_loss(word):
+                    self._around.replan()
+
+    async def _progress_loop(self) -> None:
+        flow = self.flow
+        progress = self._progress
+        for (topic, partition), entry in flow.entries.items():
+            progress.note(topic, partition, entry)
+        progress.line(time.monotonic())
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
+            if self._around.is_copying():
+                self._around.report(f"{flow.name}: {', '.join(filter(None, (line, flow.carried, throttled)))}")
+            else:
+                self._around.report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
