@@ -164,6 +164,12 @@ class PositionUnproven(DataError):
     code = "POSITION_UNPROVEN"
 
 
+class RulesChanged(DataError):
+    """The count goes by another rule than the flow now has: what is copied next belongs to a new one."""
+
+    code = "RULES_CHANGED"
+
+
 class RecordRefused(DataError):
     """The target refuses a record for good: its time, its null key or its size."""
 

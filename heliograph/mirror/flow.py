@@ -20,6 +20,7 @@ from heliograph.errors import (
     HeliographError,
     NotAuthorized,
     RecordRefused,
+    RulesChanged,
     SecondWriter,
     TargetTopicLost,
     TopicRecreated,
@@ -40,7 +41,7 @@ from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import OffsetSync
-from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
+from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow, counting_rule
 from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of, source_made_anew, target_made_anew
 from heliograph.mirror.rebuild import rebuild_pages
 from heliograph.mirror.restarts import Restarts
@@ -328,6 +329,7 @@ class FlowDriver:
                 run_target=ends[where],
                 source_end=lasts[where],
                 lineage=lineage_at_opening(past, offset, self._known.get(where)),
+                rule=counting_rule(read_committed=self.is_read_committed),
             )
             pages[where] = pages_at_opening(
                 past,
@@ -491,7 +493,10 @@ class FlowDriver:
                 self.entries[where] = row.entry
             if not row.error_code:
                 self._waits.goes_on(where)
-            if row.state == "released":
+            if row.error_code == RulesChanged.code:
+                log.info("%s", row.error_text)
+                starts[where] = Start(row.entry.source_offset, Past.OURS)
+            elif row.state == "released":
                 self._answer(where, outcome_of(row), starts)
         self._note_unwritten(rows)
         for where in starts:

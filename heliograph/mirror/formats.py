@@ -194,9 +194,10 @@ _ENTRY_FIELDS = {
     "le": "lineage",
     "ms": "time_ms",
     "ts": "newest_ms",
+    "ru": "rule",
 }
-_ENTRY_TEXT = ("source_topic_id", "target_topic_id", "lineage")
-_LATER_ENTRY_FIELDS = ("le", "ts")
+_ENTRY_TEXT = ("source_topic_id", "target_topic_id", "lineage", "rule")
+_LATER_ENTRY_FIELDS = ("le", "ts", "ru")
 """Entries written before these came have their defaults."""
 
 
@@ -211,7 +212,7 @@ def encode_entry(entry: Entry) -> bytes:
         f'{{"v":{VERSION},"st":"{e.source_topic_id}","tt":"{e.target_topic_id}","e":{e.count},"n":{e.n},'
         f'"b":{e.bytes_copied},"s":{e.source_offset},"t":{e.target_offset},"o":{e.our_end},'
         f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"le":"{e.lineage}","ms":{e.time_ms},'
-        f'"ts":{e.newest_ms}}}'
+        f'"ts":{e.newest_ms},"ru":"{e.rule}"}}'
     ).encode()
 
 

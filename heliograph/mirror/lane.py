@@ -30,6 +30,7 @@ from heliograph.errors import (
     NotAuthorized,
     PositionUnproven,
     RecordRefused,
+    RulesChanged,
     SecondWriter,
     TargetTopicLost,
     TopicRecreated,
@@ -44,7 +45,7 @@ from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.lease import LANE_SHARE, Lease, clock
-from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.model import COMMITTED, Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.refusals import refused_by_source
 from heliograph.mirror.runs import Page
 from heliograph.mirror.sender import Sender
@@ -62,7 +63,7 @@ MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
 THROTTLE_TELL_S = 5.0
 """How often a lane tells for how long it was throttled, while it is."""
-FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, TopicRecreated)
+FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, RulesChanged, TopicRecreated)
 """What settling cannot mend: where to go on is a question of policy."""
 _OFFSET_OUT_OF_RANGE = 1
 _UNKNOWN_PRODUCER_ID = 59
@@ -318,7 +319,7 @@ class FlowLane:
         self._sender.pump()
 
     def _on_trouble(self, copy: PartitionCopy, error: HeliographError) -> None:
-        """The source side cannot go on with this copy."""
+        """The copy cannot go on."""
         self._sender.fail(copy, error)
 
     def _on_doubt(self, copy: PartitionCopy) -> None:
@@ -450,7 +451,7 @@ class FlowLane:
                 target_end,
                 producer_id=self._terms.producer_id,
                 target=target,
-                source=SourceLog(self._source, copy.assignment, read_committed=self._terms.read_committed),
+                source=SourceLog(self._source, copy.assignment, read_committed=self._reads_committed(copy)),
             )
         except DataError as error:
             if isinstance(error, CorruptBatch) and copy.failures < CORRUPT_TRIES:
@@ -503,13 +504,20 @@ class FlowLane:
         )
         self._words.append(formats.encode_trouble(self._terms.group_id, trouble))
 
+    def _reads_committed(self, copy: PartitionCopy) -> bool:
+        """Whether the records of the copy's count are the committed ones; it may be older than the flow's setting."""
+        return (copy.entry.rule or self._terms.rule) == COMMITTED
+
     def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
         if settled is None:
             copy.settled(copy.entry)
         else:
             copy.settled(settled.entry, settled.closed)
         copy.target_node = None
-        self._fetcher.add(copy)
+        if copy.entry.rule in ("", self._terms.rule):
+            self._fetcher.add(copy)
+        else:
+            self._on_trouble(copy, _by_another_rule(copy, self._terms))
 
     def _all_wait(self, copies: Sequence[PartitionCopy], error: HeliographError) -> None:
         for copy in copies:
@@ -660,6 +668,14 @@ def _not_flushed(behind: Sequence[PartitionCopy], terms: FlowTerms, error: Helio
     return (
         f"{terms.name}: positions of {len(behind)} partitions ({names}{more}) were not written down, {records} records "
         f"since the last time; copying goes on and no data is at risk: {error}"
+    )
+
+
+def _by_another_rule(copy: PartitionCopy, terms: FlowTerms) -> RulesChanged:
+    return RulesChanged(
+        f'the count goes by the rule "{copy.entry.rule}", the flow by "{terms.rule}": a new count begins at source '
+        f"offset {copy.entry.source_offset}",
+        where=copy.assignment.name,
     )
 
 

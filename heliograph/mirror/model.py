@@ -17,6 +17,8 @@ PackedPage = bytes
 """A page being filled on its way between driver and lane (`runs.OpenPage`)."""
 PackedLineage = str
 """Leader epochs and where they begin, "epoch:start" oldest first (`lineage.Lineage`)."""
+COMMITTED = "committed"
+"""The rule that leaves out what belongs to aborted transactions."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
 
@@ -52,6 +54,8 @@ class Entry:
     """When the entry was written, by the writer's clock."""
     newest_ms: int = -1
     """Timestamp of our last batch, by which the target's broker remembers us; -1: not known."""
+    rule: str = ""
+    """By which rule the records of this count are taken (`FlowTerms.rule`); empty in entries of older releases."""
 
     def moved(self, **changes: Any) -> Entry:
         """As `dataclasses.replace`, which takes four times as long: this happens twice for every batch."""
@@ -119,6 +123,15 @@ class FlowTerms:
     """Of the lease under which the epoch runs."""
     lease_ms: int = 0
     """How long the leader may be silent; 0: there is no lease."""
+
+    @property
+    def rule(self) -> str:
+        """Which of the source's records are copied: the n-th record of a count means something by one rule only."""
+        return counting_rule(read_committed=self.read_committed)
+
+
+def counting_rule(*, read_committed: bool) -> str:
+    return COMMITTED if read_committed else "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ ENTRY = Entry(
     lineage="0:0 4:9",
     time_ms=1_700_000_000_000,
     newest_ms=1_690_000_000_000,
+    rule="all",
 )
 
 
@@ -140,7 +141,7 @@ def test_entry_bytes_do_not_change() -> None:
     assert formats.encode_entry(ENTRY) == (
         b'{"v":1,"st":"00000000000000000000000000000001","tt":"00000000000000000000000000000002","e":3,'
         b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"le":"0:0 4:9","ms":1700000000000,'
-        b'"ts":1690000000000}'
+        b'"ts":1690000000000,"ru":"all"}'
     )
 
 
@@ -276,7 +277,7 @@ def test_a_lease_of_an_unknown_kind_is_passed_over() -> None:
 
 
 def test_an_entry_without_the_time_of_our_last_batch_is_read() -> None:
-    older = formats.encode_entry(ENTRY).replace(b',"ts":1690000000000', b"")
+    older = formats.encode_entry(ENTRY).replace(b',"ts":1690000000000,"ru":"all"', b"")
     record = formats.parse_ledger("g", formats.encode_entry_key("g", "foo", 7), older)
     assert isinstance(record, formats.EntryRecord)
-    assert record.entry == ENTRY.moved(newest_ms=-1)
+    assert record.entry == ENTRY.moved(newest_ms=-1, rule="")

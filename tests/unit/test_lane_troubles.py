@@ -14,6 +14,7 @@ from heliograph.mirror import formats
 from heliograph.mirror.lane import CORRUPT_TRIES, Lane
 from heliograph.mirror.model import Entry, LedgerRow
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call
+from tests.fake_cluster.partition import as_transactional
 from tests.unit.lanes import GROUP, HEAVY, LEDGER, OFFSETS, PRODUCER_ID, World, numbers, recent, run
 
 pytestmark = pytest.mark.usefixtures("own_worker")
@@ -474,3 +475,28 @@ def test_a_row_says_how_far_the_stored_position_lags() -> None:
 def told(world: World) -> list[str]:
     """What the lane said of its troubles; nothing means that one is over."""
     return [record.text for record in world.ledger() if isinstance(record, formats.Trouble)]
+
+
+def test_a_count_of_another_rule_is_settled_by_its_own_and_given_back() -> None:
+    """Its tail has a record of a transaction that was aborted, which the flow would not copy any more."""
+
+    async def test() -> None:
+        async with World() as world:
+            log = world.source.partition("t", 0)
+            log.store(as_transactional(encode_batch(recent(0, 2)), 8))
+            log.end_transaction(8, commit=False)
+            world.source.append("t", 0, recent(2, 2))
+            before = world.assignments(world.entry(rule="all"))
+            async with world.lane(before) as lane:
+                await lane.until_copied(4)
+            async with world.lane(before, read_committed=True) as lane:
+                await lane.until(lambda: "RULES_CHANGED" in [record.code for record in troubles(world)])
+            [row] = lane.rows
+            assert (row.state, row.error_code) == ("released", "RULES_CHANGED")
+            assert (row.entry.source_offset, row.entry.n, row.entry.count) == (5, 4, 0)
+            assert world.copied() == numbers(4)
+
+    def troubles(world: World) -> list[formats.Trouble]:
+        return [record for record in world.ledger() if isinstance(record, formats.Trouble)]
+
+    run(test())

@@ -21,7 +21,9 @@ from tests.unit.logs import ENTRY
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 texts = st.text(max_size=12)
 details = st.dictionaries(texts, st.one_of(st.none(), st.booleans(), numbers, texts), max_size=3)
-entries = st.builds(Entry, **{name: texts if name.endswith(("id", "lineage")) else numbers for name in Entry.__slots__})
+entries = st.builds(
+    Entry, **{name: texts if name.endswith(("id", "lineage", "rule")) else numbers for name in Entry.__slots__}
+)
 assignments = st.builds(
     Assignment,
     flow=texts,
