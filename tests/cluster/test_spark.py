@@ -170,6 +170,7 @@ def test_bare_workers_come_die_and_return_and_nothing_is_lost_or_repeated(
     keys = {
         "primary->backup.topics": topic,
         "tasks.max": "2",
+        "epoch.ms": "5000",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",

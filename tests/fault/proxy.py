@@ -26,6 +26,8 @@ class Weather:
     """Open connections are reset, and so is every new one."""
     swallows: bool = False
     """Bytes vanish both ways and nobody is told; a connection that lost some stays dead in fine weather too."""
+    loses_answers: bool = False
+    """Requests arrive, their answers do not."""
     resets_per_s: float = 0.0
     """So often all open connections are reset."""
 
@@ -39,6 +41,7 @@ class _Link:
 
     ends: list[asyncio.StreamWriter] = field(default_factory=list)
     is_dead: bool = False
+    """Nothing passes any more."""
 
 
 class Proxy:
@@ -115,7 +118,9 @@ class Proxy:
         try:
             onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self._onward)
             link.ends.append(onward_writer)
-            await asyncio.gather(self._pump(link, reader, onward_writer), self._pump(link, onward_reader, writer))
+            await asyncio.gather(
+                self._pump(link, reader, onward_writer), self._pump(link, onward_reader, writer, are_answers=True)
+            )
         except OSError:
             _reset(link)
         finally:
@@ -123,12 +128,14 @@ class Proxy:
             for end in link.ends:
                 end.close()
 
-    async def _pump(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, are_answers: bool = False
+    ) -> None:
         """One direction; its end closes the other side, and so ends the other direction."""
         with suppress(OSError):
             while chunk := await reader.read(_CHUNK_BYTES):
-                if link.is_dead or self._weather.swallows:
-                    link.is_dead = True
+                if link.is_dead or self._weather.swallows or (are_answers and self._weather.loses_answers):
+                    link.is_dead = link.is_dead or self._weather.swallows
                     continue
                 pause_s = self._weather.delay_s
                 if self._chance.random() < self._weather.stall_share:
