@@ -40,6 +40,7 @@ from heliograph.mirror.shipment import pack_modules, pack_package
 
 log = logging.getLogger("heliograph")
 
+WARM_UP_JOBS = "spark.heliograph.warmUpJobs"
 DEFAULTS = {
     "spark.app.name": "heliograph",
     "spark.ui.enabled": "false",
@@ -50,6 +51,7 @@ DEFAULTS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.speculation": "false",
+    WARM_UP_JOBS: "8",
     "spark.python.worker.reuse": "true",
     "spark.python.use.daemon": "true",
     "spark.task.maxFailures": "1",
@@ -58,7 +60,6 @@ DEFAULTS = {
     # Spark's own default knows no keys, credentials and JAAS lines.
     "spark.redaction.regex": r"(?i)secret|password|passphrase|token|credential|jaas|access[.]?key|[._-]key\b",
 }
-WARM_UP_JOBS = 8
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _MODULES = "heliograph_modules"
 """The folder beside an executor in which shipped modules are unpacked."""
@@ -101,7 +102,8 @@ class SparkEpochs:
             context.setLogLevel("WARN")
             self._session = SparkSession(context)
             if self.is_local:
-                self._warm_up(min(self.workforce.slots, os.cpu_count() or 1), jobs=WARM_UP_JOBS)
+                jobs = int(self._settings[WARM_UP_JOBS])
+                self._warm_up(min(self.workforce.slots, os.cpu_count() or 1), jobs=jobs)
             else:
                 context.addPyFile(str(pack_package(self._folder / "heliograph.zip")))
         except Exception as error:

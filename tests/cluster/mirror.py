@@ -273,6 +273,7 @@ def _defaults(clusters: Mapping[str, Cluster | str]) -> dict[str, str]:
         "config.storage.replication.factor": "1",
         "status.storage.replication.factor": "1",
         "refresh.topics.interval.seconds": "1",
+        "spark.heliograph.warmUpJobs": "1",
         "emit.heartbeats.enabled": "false",
         "heartbeats.topic.replication.factor": "1",
         "offset-syncs.topic.replication.factor": "1",
