@@ -49,7 +49,10 @@ def kill_lane(world: World) -> Iterator[None]:
 
 @contextmanager
 def kill_executor(world: World) -> Iterator[None]:
+    """Of local Spark it is the JVM, without which the mirror ends; its lanes may copy on until they notice."""
     _one(world, world.executors).kill()
+    if world.spark is None:
+        wait_until(lambda: not world.mirror.is_running, 60, what="the mirror's end")
     yield
 
 
