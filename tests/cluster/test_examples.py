@@ -92,8 +92,8 @@ def test_s2_ten_records_eight_consumed_nine_mirrored(
     assert committed(backup, group) == {(topic, 0): 13}
 
 
-def syncs(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
-    name = "mm2-offset-syncs.backup.internal"
+def syncs(cluster: Cluster, topic: str, *, target: str = "backup") -> list[tuple[int, int]]:
+    name = f"mm2-offset-syncs.{target}.internal"
     if not partition_count(cluster, name):
         return []
     parsed = [OffsetSync.parse(record.key, record.value) for record in View(cluster, name).read()[0]]
@@ -127,7 +127,7 @@ def test_s0_twenty_of_105_are_consumed_the_source_is_killed_and_the_21st_is_next
         mirror.wait_mirrored(View(primary, topic), View(backup, remote))
         mirror.wait_until(lambda: committed(mid, group) == {(remote, 0): 20}, 30, what="the group on mid")
         mirror.wait_until(lambda: "20" in translate(mirror, group, "-o", "csv").stdout, 20, what="the group's place")
-        assert not partition_count(primary, "mm2-offset-syncs.mid.internal")
+        assert syncs(primary, topic, target="mid") == []
         primary.kill_broker(primary.brokers[0].node_id)
         mirror.kill()
     assert committed(backup, group) == {}
