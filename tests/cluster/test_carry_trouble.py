@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import Cluster
+from heliograph.mirror.formats import PageRecord, parse_ledger
 from heliograph.mirror.runs import PAGE_RUNS, Page
 from tests.cluster.carried import Carried, next_records, numbered
 from tests.cluster.consumers import commit
@@ -58,12 +58,12 @@ def check_translations(carried: Carried, topic: str, *, grade: str | None) -> li
 def page_runs(carried: Carried, topic: str) -> dict[int, int]:
     """How many runs each page has that stands in the ledger, by the source offset that it begins at."""
     [records] = View(carried.backup, LEDGER).read()
-    own = ["runs", carried.mirror.keys["backup.group.id"], topic, 0]
+    own = carried.mirror.keys["backup.group.id"]
     pages: dict[int, Page | None] = {}
     for record in records:
-        *owner, start = json.loads(record.key or b"[0]")
-        if owner == own:
-            pages[start] = Page.parse(start, record.value) if record.value is not None else None
+        match parse_ledger(own, record.key, record.value):
+            case PageRecord(topic=of, start=start, page=page) if of == topic:
+                pages[start] = page
     return {start: page.number for start, page in pages.items() if page is not None}
 
 

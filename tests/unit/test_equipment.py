@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 from dataclasses import replace
 from pathlib import Path
@@ -62,8 +62,7 @@ def test_the_same_package_makes_the_same_bytes(tmp_path: Path) -> None:
 def test_a_bare_interpreter_loads_a_lane_from_what_is_packed(tmp_path: Path) -> None:
     package, modules = pack_package(tmp_path / "heliograph.zip"), pack_modules(tmp_path / "modules.tar.gz")
     assert modules.stat().st_size < 100_000_000
-    with tarfile.open(modules) as archive:
-        archive.extractall(tmp_path / "modules", filter="data")
+    shutil.unpack_archive(modules, tmp_path / "modules")
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
 
     def run(script: str, *path: Path) -> list[str]:
