@@ -165,16 +165,17 @@ def test_two_mirrors_that_take_other_records_do_not_mix_their_counts(
     transactions(primary, topic, range(60))
     first = MirrorProcess(tmp_path, clusters, {**keys, "backup.offset.flush.interval.ms": LONG_MS})
     second = MirrorProcess(tmp_path, clusters, {**keys, "primary.consumer.isolation.level": "read_committed"})
-    with first, second:
+    with first:
         first.wait_until(lambda: remote.counts() == [60], SLOW_START_S, what="the first copy")
-        second.wait_for("waits for a flow to copy", SLOW_START_S)
-        with first.frozen():
-            transactions(primary, topic, range(60, 120))
-            second.wait_for("a new count begins at source offset", SLOW_START_S)
-            second.wait_until(lambda: (remote.counts() or [0])[0] >= 90, SLOW_START_S, what="the second copy")
-        transactions(primary, topic, range(120, 150))
-        second.wait_until(lambda: (remote.counts() or [0])[0] >= 120, SLOW_START_S, what="the rest")
-        time.sleep(2)  # for what the first may still want to write
+        with second:
+            second.wait_for("waits for a flow to copy", SLOW_START_S)
+            with first.frozen():
+                transactions(primary, topic, range(60, 120))
+                second.wait_for("a new count begins at source offset", SLOW_START_S)
+                second.wait_until(lambda: (remote.counts() or [0])[0] >= 90, SLOW_START_S, what="the second copy")
+            transactions(primary, topic, range(120, 150))
+            second.wait_until(lambda: (remote.counts() or [0])[0] >= 120, SLOW_START_S, what="the rest")
+            time.sleep(2)  # for what the first may still want to write
     [copied] = remote.read()
     assert values(copied) == [*range(60), *(number for number in range(60, 150) if number % 3)]
 
