@@ -41,7 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever order the others have, the tests of a story (`in_order`) keep theirs, and some come last."""
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    stories: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        if item.get_closest_marker("in_order"):
+            stories.setdefault(item.location[0], []).append(place)
+    for places in stories.values():
+        told = sorted((items[place] for place in places), key=lambda item: item.location[1] or 0)
+        for place, item in zip(places, told, strict=True):
+            items[place] = item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -28,7 +28,7 @@ from tests.cluster.mirror import (
     producer,
 )
 
-pytestmark = pytest.mark.timeout(900)  # two starts of Spark, and many topics
+pytestmark = [pytest.mark.in_order, pytest.mark.timeout(900)]  # two starts of Spark, and many topics
 
 EXPIRED, RECREATED, OUTGROWN, DELETED = "loss-expired", "loss-recreated", "loss-outgrown", "loss-deleted"
 TARGET_DOWN, TARGET_RUNNING, NO_KEY, FUTURE = "loss-target-down", "loss-target-running", "loss-no-key", "loss-future"
