@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from heliograph.lab import Cluster
 from tests.cluster.mirror import record_of
@@ -97,12 +97,12 @@ class Arrivals:
             return set()
         return {(topic, index) for topic in self._topics if topic in found for index in found[topic].partitions}
 
-    def _take(self, message: object) -> None:
+    def _take(self, message: Message) -> None:
         record = record_of(message)
         stamp = stamp_of(record)
         if stamp is None:
             return  # the checker names it
-        place = (message.topic(), record.partition)  # type: ignore[attr-defined]
+        place = (str(message.topic()), record.partition)
         self._newest[place] = max(self._newest.get(place, -1), stamp.sequence)
         self._seen.append(Arrival(time.monotonic(), time.time_ns() // 1_000_000 - stamp.time_ms))
 

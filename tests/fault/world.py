@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 
 import psutil
 from kafka import KafkaAdminClient, TopicPartition
@@ -109,8 +110,10 @@ class World:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stack.__exit__(*error)  # type: ignore[arg-type]
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     def _make_writers(self, prefix: str, rate: float) -> list[Writer]:
         replicas = min(3, self.source.spec.brokers)

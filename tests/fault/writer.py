@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -44,11 +45,11 @@ class Writer:
         self._sequences: dict[int, int] = defaultdict(int)
         self._turn = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"writer-{topic}", daemon=True)
-        self._failure: BaseException | None = None
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"writer-{topic}")
+        self._written: Future[None] | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._written = self._pool.submit(self._write)
         return self
 
     def __exit__(
@@ -63,20 +64,14 @@ class Writer:
         self._stop.set()
 
     def join(self) -> None:
-        self._thread.join(120)
-        assert not self._thread.is_alive(), f"the writer of {self.topic} does not end"
-        assert self._failure is None, repr(self._failure)
+        """Raises what the writing came to grief by."""
+        assert self._written is not None
+        self._written.result(120)
 
     @property
     def newest(self) -> Mapping[int, int]:
         """The highest acknowledged sequence of each partition."""
         return dict(self._newest)
-
-    def _run(self) -> None:
-        try:
-            self._write()
-        except BaseException as error:  # noqa: BLE001 - told to the test when it ends
-            self._failure = error
 
     def _write(self) -> None:
         sender = producer(self.cluster, **_STEADY)

@@ -229,9 +229,9 @@ def test_a_renewal_that_lands_beside_a_bid_keeps_the_winner_waiting(monkeypatch:
             watch.now += 6.0
             write = store.write_lease
 
-            async def write_after_the_renewal(*arguments: object) -> int:
+            async def write_after_the_renewal(target: Cluster, topic: str, group_id: str, bid: Lease) -> int:
                 cluster.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, late))])
-                return await write(*arguments)  # type: ignore[arg-type]
+                return await write(target, topic, group_id, bid)
 
             async def sleep(seconds: float) -> None:
                 waited.append(seconds)
