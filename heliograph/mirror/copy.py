@@ -116,6 +116,8 @@ class PartitionCopy:
         self.flushed = self.entry.source_offset
         """The position that is written down on the target."""
         self.failures = 0
+        self.is_misplaced = False
+        """An answer named another target offset than expected: where the target's log ends proves nothing then."""
         self.wall: RecordRefused | None = None
         """A record that cannot be copied: what stands before it is, then the partition is given back."""
         self.ready_at = 0.0
@@ -148,6 +150,7 @@ class PartitionCopy:
         self.fetch_epoch = lineage.before(entry.source_offset)
         self.entry = entry.moved(lineage=lineage.pack())
         self._next_n, self._next_target = entry.n, entry.target_offset
+        self.is_misplaced = False
         self.enter(State.COPYING)
 
     def doubt(self, error: HeliographError) -> None:

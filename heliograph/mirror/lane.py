@@ -429,7 +429,7 @@ class FlowLane:
             )
         elif end.error_code:
             self._all_wait([copy], self._no_end(copy, end.error_code))
-        elif end.offset == copy.entry.target_offset:
+        elif end.offset == copy.entry.target_offset and not copy.is_misplaced:
             self._go(copy)
         else:
             self._reading.add(copy)

@@ -288,6 +288,7 @@ class Sender:
         code = answer.error_code
         if code == 0:
             if answer.base_offset != piece.target_offset:
+                copy.is_misplaced = True
                 return DataError(
                     f"a batch was expected at target offset {piece.target_offset} and is at {answer.base_offset}",
                     where=where,

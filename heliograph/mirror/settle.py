@@ -76,9 +76,11 @@ class _Proof(NamedTuple):
 async def settle(
     assignment: Assignment, entry: Entry, target_end: int, *, producer_id: int, target: LogReader, source: SourceReader
 ) -> Settled:
-    """The entry as the target's log shows it; raises what the driver has to decide."""
-    if target_end == entry.target_offset:
-        return Settled(entry, 0, 0)
+    """The entry as the target's log shows it; raises what the driver has to decide.
+
+    Reads even where the log ends at the entry's target offset: records of others may be gone from there, and as many
+    of ours stand in their place.
+    """
     if target_end < entry.target_offset:
         raise _truncated(assignment, entry, target_end)
     tail = await _read_tail(assignment, entry, target_end, producer_id, target)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.mirror import formats
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, Cut, FakeCluster
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
 
@@ -150,6 +151,29 @@ def test_foreign_records_in_the_target() -> None:
             assert len(copied) == 10
             entry = lane.rows[0].entry
             assert (entry.n, entry.source_offset, entry.target_offset) == (6, 6, 10)
+
+    run(test())
+
+
+@pytest.mark.parametrize("copied", [0, 3])
+def test_foreign_records_that_are_gone_and_as_many_of_ours_in_their_place(copied: int) -> None:
+    """The target's log then ends where the entry says, and our batch stands before that."""
+
+    async def test() -> None:
+        async with World() as world:
+            for number in range(copied):
+                world.source.append("t", 0, recent(number))
+            async with world.lane() as lane:
+                await lane.until_copied(copied)
+            entry = lane.rows[0].entry
+            world.target.append("a.t", 0, recent(1000, 2))
+            async with world.lane(world.assignments(entry)) as lane:
+                await lane.until(lambda: any(isinstance(word, formats.Trouble) for word in world.ledger()))
+                world.target.partition("a.t", 0).truncate(copied)
+                world.source.append("t", 0, recent(copied, 2))
+                await lane.until_entry(copied + 2)
+            assert world.copied() == numbers(copied + 2)
+            assert lane.rows[0].entry.target_offset == copied + 2
 
     run(test())
 
