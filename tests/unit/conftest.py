@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.mirror import fetcher
+from heliograph.mirror import fetcher, flow_lane, listener, settler
 from heliograph.mirror import lane as lane_module
 
 
@@ -30,7 +30,8 @@ def secrets(tmp_path: Path) -> Path:
 def own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has connections of its own, and waits for moments only."""
     monkeypatch.setattr(lane_module, "_worker", lane_module._Worker())
-    monkeypatch.setattr(lane_module, "MIN_PAUSE_S", 0.005)
-    monkeypatch.setattr(lane_module, "DRAIN_S", 0.2)
+    monkeypatch.setattr(settler, "MIN_PAUSE_S", 0.005)
+    monkeypatch.setattr(listener, "PAUSE_S", 0.005)
+    monkeypatch.setattr(flow_lane, "DRAIN_S", 0.2)
     monkeypatch.setattr(lane_module, "PARENT_CHECK_S", 0.05)
     monkeypatch.setattr(fetcher, "_MIN_PAUSE_S", 0.005)

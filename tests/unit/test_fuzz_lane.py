@@ -21,7 +21,8 @@ from heliograph.kafka.batch import NewRecord, check_crc, encode_batch, iter_batc
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror import lane as lane_module
 from heliograph.mirror.copy import State
-from heliograph.mirror.lane import FlowLane, Lane
+from heliograph.mirror.flow_lane import FlowLane
+from heliograph.mirror.lane import Lane
 from heliograph.mirror.model import LedgerRow
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, FakePartition
 from tests.fake_cluster.partition import Appended

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord
-from heliograph.mirror import formats
-from heliograph.mirror import lane as lane_module
+from heliograph.mirror import formats, listener
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
@@ -60,8 +59,8 @@ def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(monkeypa
             world.source.append("t", 0, recent(0, 2))
             await lane.until_copied(2)
             await lane.until_entry(2)
-            now = lane_module.clock()
-            monkeypatch.setattr(lane_module, "clock", lambda: now + 60)
+            now = listener.clock()
+            monkeypatch.setattr(listener, "clock", lambda: now + 60)
             world.source.append("t", 0, recent(2, 2))
             end = world.target.partition(LEDGER, 0).end
             await lane.end()

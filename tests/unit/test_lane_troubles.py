@@ -11,7 +11,8 @@ import pytest
 
 from heliograph.kafka.batch import encode_batch, parse_header
 from heliograph.mirror import formats
-from heliograph.mirror.lane import CORRUPT_TRIES, Lane
+from heliograph.mirror.doubts import CORRUPT_TRIES
+from heliograph.mirror.lane import Lane
 from heliograph.mirror.model import Entry, LedgerRow
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call
 from tests.fake_cluster.partition import as_transactional

@@ -1,0 +1,120 @@
+"""What was found out about a copy that is in doubt, as errors that say it. Pure.
+
+A lane settles a copy by itself wherever the target's log tells how far it got. What is
+named here is the rest: what only the driver can answer, and what somebody should know.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from heliograph.errors import (
+    CorruptBatch,
+    DataLost,
+    ForeignWrites,
+    HeliographError,
+    LogTruncated,
+    NotAuthorized,
+    PositionUnproven,
+    RecordRefused,
+    RulesChanged,
+    SecondWriter,
+    TargetTopicLost,
+    TopicRecreated,
+)
+from heliograph.mirror.copy import PartitionCopy
+from heliograph.mirror.model import Assignment
+from heliograph.mirror.refusals import refused_by_source
+from heliograph.mirror.settle import Settled
+
+CORRUPT_TRIES = 3
+"""A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""
+FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, RulesChanged, TopicRecreated)
+"""What settling cannot mend: where to go on is a question of policy."""
+_OUT_OF_ORDER_SEQUENCE = 45
+_UNKNOWN_PRODUCER_ID = 59
+
+
+def cause_of_doubt(copy: PartitionCopy) -> HeliographError | None:
+    """What put a copy in doubt; a batch that stays corrupt is one that cannot be copied."""
+    error = copy.error
+    if isinstance(error, CorruptBatch) and copy.failures > CORRUPT_TRIES:
+        return refused_by_source(error, position=copy.entry.source_offset, log_end=copy.entry.source_end)
+    return error
+
+
+def cause_of_release(copy: PartitionCopy, error: HeliographError | None) -> HeliographError | None:
+    """With what a copy in doubt is given back to the driver; None if it is to be settled."""
+    if isinstance(error, FOR_THE_DRIVER):
+        return error
+    if error is not None and error.details.get("error_code") == _UNKNOWN_PRODUCER_ID and copy.failures > 1:
+        return _forgotten(copy.assignment)
+    return None
+
+
+def was_forestalled(error: HeliographError | None) -> bool:
+    """The first answer that was not as expected says that another wrote before us; nothing of ours was lost."""
+    return isinstance(error, SecondWriter) or (
+        error is not None and error.details.get("error_code") == _OUT_OF_ORDER_SEQUENCE
+    )
+
+
+def foreign_writes(copy: PartitionCopy, settled: Settled) -> ForeignWrites:
+    start, end = copy.entry.target_offset, settled.entry.target_offset
+    whose = ", ".join(map(str, settled.strangers)) if any(pid >= 0 for pid in settled.strangers) else "none"
+    return ForeignWrites(
+        f"{settled.foreign} records of other producers (id: {whose}) stand in "
+        f'"{copy.assignment.target_topic}" among offsets {start} to {end - 1}',
+        where=copy.assignment.name,
+        target_start=start,
+        target_end=end,
+        records=settled.foreign,
+    )
+
+
+def second_writer(copy: PartitionCopy, records: int) -> SecondWriter:
+    return SecondWriter(
+        f'{records} records of this flow stand in "{copy.assignment.target_topic}" that this lane did not send',
+        where=copy.assignment.name,
+        why="another process copies the same partition; copying goes on behind them, nothing repeats",
+    )
+
+
+def target_made_anew(copy: PartitionCopy, topic_id: UUID, *, target: str) -> TargetTopicLost:
+    return TargetTopicLost(
+        f'"{copy.assignment.target_topic}" was deleted and made anew on "{target}": '
+        f"its offsets up to {copy.entry.target_offset - 1} are gone (id {copy.target_id.hex} before, "
+        f"{topic_id.hex} now)",
+        where=copy.assignment.name,
+        target_topic_id=topic_id.hex,
+    )
+
+
+def by_another_rule(copy: PartitionCopy, rule: str) -> RulesChanged:
+    return RulesChanged(
+        f'the count goes by the rule "{copy.entry.rule}", the flow by "{rule}": a new count begins at source '
+        f"offset {copy.entry.source_offset}",
+        where=copy.assignment.name,
+    )
+
+
+def unread(copy: PartitionCopy, target_end: int, error: NotAuthorized) -> PositionUnproven:
+    """What stands on the target beyond the entry may not be read."""
+    beyond = target_end - copy.entry.target_offset
+    return PositionUnproven(
+        f"{beyond} records stand on the target beyond the ledger's entry (source offset {copy.entry.source_offset}) "
+        "and may not be read: as many may repeat",
+        where=copy.assignment.name,
+        why="without Read on the target's topics copying is at-least-once",
+        remedy=error.remedy,
+        records=beyond,
+    )
+
+
+def _forgotten(assignment: Assignment) -> PositionUnproven:
+    return PositionUnproven(
+        "the target forgot our producer id and takes no sequence but 0: a new count begins, 0 records repeat",
+        where=assignment.name,
+        why="brokers before 2.5 do so when our newest record is old",
+        records=0,
+    )

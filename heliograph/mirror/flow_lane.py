@@ -1,0 +1,209 @@
+"""The part of one flow that one lane copies: its copies, and those who work on them.
+
+    Settler   finds out how far each copy really got, then hands it to the
+    Fetcher   which fills its queue from the source, for the
+    Sender    which empties it to the target, or puts the copy in doubt.
+    Flusher   writes down how far the copies got,
+    Listener  hears whether copying may go on.
+
+Here is what joins them, and what becomes of a copy in doubt: it is settled anew, or given
+back to the driver. A failing partition is reported in its row and ends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+from heliograph.errors import HeliographError, RecordRefused
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.security import Security
+from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror.copy import PartitionCopy, State
+from heliograph.mirror.doubts import by_another_rule, cause_of_doubt, cause_of_release
+from heliograph.mirror.fetcher import Fetcher
+from heliograph.mirror.flusher import Flusher
+from heliograph.mirror.listener import Listener
+from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.sender import Sender
+from heliograph.mirror.settler import Settler
+
+DRAIN_S = 0.8
+"""How long answers may still come in after the epoch's end."""
+
+
+class Around(Protocol):
+    """What a flow has of the lane around it."""
+
+    index: int
+    terms: EpochTerms
+
+    def time_left_ms(self) -> int: ...
+    def end(self) -> None: ...
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+    def cluster(
+        self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security
+    ) -> Cluster: ...
+
+
+class FlowLane:
+    """Of one flow and one epoch."""
+
+    def __init__(self, lane: Around, terms: FlowTerms, assignments: Sequence[Assignment]) -> None:
+        self._lane = lane
+        self._terms = terms
+        task = f"{terms.client_id}-{lane.index}"
+        source = lane.cluster(
+            terms.source, terms.source_bootstrap, f"{task}|replication-consumer", terms.source_security
+        )
+        target = lane.cluster(
+            terms.target, terms.target_bootstrap, f"{task}|replication-producer", terms.target_security
+        )
+        self._copies = [_copy_of(assignment, terms) for assignment in assignments]
+        self._listener = Listener(
+            target,
+            terms,
+            owner=lane.terms.owner,
+            epoch_id=lane.terms.epoch_id,
+            time_left_ms=lane.time_left_ms,
+            end=lane.end,
+        )
+        may_write = self._listener.may_write
+        self._flusher = Flusher(self._copies, terms, source=source, target=target, may_write=may_write)
+        self._settler = Settler(
+            self._copies,
+            terms,
+            source=source,
+            target=target,
+            on_settled=self._on_settled,
+            on_news=self._on_news,
+            release=self._release,
+            spawn=lane.spawn,
+        )
+        self._fetcher = Fetcher(
+            source,
+            terms,
+            on_fetched=self._on_fetched,
+            on_trouble=self._on_trouble,
+            time_left_ms=lane.time_left_ms,
+            spawn=lane.spawn,
+        )
+        self._sender = Sender(
+            target,
+            terms,
+            on_progress=self._fetcher.wake,
+            on_doubt=self._on_doubt,
+            spawn=lane.spawn,
+            copies=len(self._copies),
+            may_send=lambda: lane.time_left_ms() > 0 and may_write(),
+        )
+        self._pump_due = False
+
+    # -- life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._lane.spawn(self._settler.run())
+        self._lane.spawn(self._flusher.run())
+        self._lane.spawn(self._listener.run())
+
+    def may_write(self) -> bool:
+        """Whether our leader's lease holds, as far as we have heard."""
+        return self._listener.may_write()
+
+    def stop(self) -> None:
+        """Fetch and send nothing more."""
+        self._fetcher.close()
+        self._sender.stop()
+
+    async def finish(self) -> None:
+        """Let answers come in, then write down how far it went."""
+        give_up = time.monotonic() + DRAIN_S
+        while self._sender.in_flight and time.monotonic() < give_up:
+            await asyncio.sleep(0.002)
+        self._sender.abandon()
+        with contextlib.suppress(TimeoutError, HeliographError):  # the rows carry the same, settling finds the rest
+            await asyncio.wait_for(self._flusher.flush(), DRAIN_S)
+
+    def rows(self, active_ms: int) -> list[LedgerRow]:
+        host = socket.gethostname()
+        return [
+            LedgerRow(
+                flow=self._terms.name,
+                topic=copy.assignment.topic,
+                partition=copy.assignment.partition,
+                lane=self._lane.index,
+                entry=copy.entry,
+                records=copy.records,
+                bytes=copy.bytes,
+                active_ms=active_ms,
+                host=host,
+                state=copy.state.value,
+                unwritten=max(0, copy.entry.source_offset - copy.flushed),
+                page=copy.page.pack(),
+                error_code=copy.error.code if copy.error else "",
+                error_text=str(copy.error) if copy.error else "",
+                details=copy.error.details if copy.error else {},
+            )
+            for copy in self._copies
+        ]
+
+    # -- from source to target -----------------------------------------------------------
+
+    def _on_settled(self, copy: PartitionCopy) -> None:
+        if copy.entry.rule in ("", self._terms.rule):
+            self._fetcher.add(copy)
+        else:
+            self._on_trouble(copy, by_another_rule(copy, self._terms.rule))
+
+    def _on_fetched(self, copy: PartitionCopy) -> None:
+        if copy.wall is not None and copy.is_at_wall:
+            self._sender.fail(copy, copy.wall)
+        elif copy.has_work:
+            self._sender.offer(copy)
+            if not self._pump_due:
+                self._pump_due = True
+                asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Once after all partitions of a fetch answer, so that they share requests."""
+        self._pump_due = False
+        self._sender.pump()
+
+    # -- what goes wrong -----------------------------------------------------------------
+
+    def _on_trouble(self, copy: PartitionCopy, error: HeliographError) -> None:
+        """The copy cannot go on."""
+        self._sender.fail(copy, error)
+
+    def _on_doubt(self, copy: PartitionCopy) -> None:
+        """Nothing of the copy is in flight any more: decide by what put it in doubt."""
+        copy.enter(State.WAITING)
+        copy.failures += 1
+        error = cause_of_doubt(copy)
+        if isinstance(error, RecordRefused) and copy.isolate(error):
+            copy.failures = 1
+            self._settler.back_off(copy)
+        elif (final := cause_of_release(copy, error)) is not None:
+            self._release(copy, final)
+        else:
+            self._settler.back_off(copy)
+
+    def _release(self, copy: PartitionCopy, error: HeliographError) -> None:
+        copy.release(error)
+        self._fetcher.drop(copy)
+        self._flusher.tell(copy, error.code, str(error), final=True)
+        self._lane.spawn(self._flusher.flush_quietly())
+
+    def _on_news(self, copy: PartitionCopy, error: HeliographError) -> None:
+        """Something that the driver should know of and that keeps nothing from going on."""
+        self._flusher.tell(copy, error.code, str(error), final=False, details=error.details)
+
+
+def _copy_of(assignment: Assignment, terms: FlowTerms) -> PartitionCopy:
+    return PartitionCopy(
+        assignment, producer_id=terms.producer_id, read_committed=terms.read_committed, codec=terms.compression
+    )

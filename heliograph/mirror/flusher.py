@@ -1,0 +1,174 @@
+"""Writes down on the target how far the copies of a flow in a lane got, once a flush interval.
+
+The ledger gets the entries and pages of runs, and words to the driver: what keeps
+partitions waiting, what is over, who throttles us. The offset topic gets the positions.
+A failed flush is tried again with the next: what is stored is only behind until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from heliograph.errors import HeliographError
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.log import KeyValue, append_all
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import formats
+from heliograph.mirror.copy import PartitionCopy, State
+from heliograph.mirror.model import FlowTerms
+from heliograph.mirror.runs import Page
+from heliograph.mirror.store import StoreKeys, store_keys
+
+THROTTLE_TELL_S = 5.0
+"""How often a lane tells for how long it was throttled, while it is."""
+
+
+class Flusher:
+    """Writes for all copies of one flow."""
+
+    def __init__(
+        self,
+        copies: Sequence[PartitionCopy],
+        terms: FlowTerms,
+        *,
+        source: Cluster,
+        target: Cluster,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._copies = copies
+        self._terms = terms
+        self._source = source
+        self._target = target
+        self._may_write = may_write
+        self._keys = {copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in copies}
+        self._words: list[KeyValue] = []
+        """To the driver, with the next flush."""
+        self._throttles_told = 0.0
+        self._flushing = asyncio.Lock()
+        self._unflushed: tuple[PartitionCopy, str] | None = None
+        """What a failed flush left undone, told in the name of one of its partitions until one succeeds."""
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._terms.flush_ms / 1000)
+            await self.flush_quietly()
+
+    def tell(
+        self, copy: PartitionCopy, code: str, text: str, *, final: bool, details: Mapping[str, Any] | None = None
+    ) -> None:
+        """A word to the driver, with the next flush."""
+        topic, partition = copy.assignment.topic, copy.assignment.partition
+        trouble = formats.Trouble(
+            topic=topic, partition=partition, code=code, text=text, final=final, details=dict(details or {})
+        )
+        self._words.append(formats.encode_trouble(self._terms.group_id, trouble))
+
+    async def flush_quietly(self) -> None:
+        """A failure is told to the driver, by a flush that succeeds or by the lane's rows."""
+        try:
+            await self.flush()
+        except HeliographError as error:
+            behind = [copy for copy in self._copies if copy.entry.source_offset != copy.flushed]
+            if behind and self._unflushed is None:
+                self._unflushed = behind[0], _not_flushed(behind, self._terms, error)
+        else:
+            self._unflushed = None
+
+    async def flush(self) -> None:
+        """Write what changed since the last time; done when it is durable."""
+        async with self._flushing:
+            if not self._may_write():
+                return  # a later leader's entries must not be overwritten by ours
+            dirty = [copy for copy in self._copies if copy.dirty]
+            self._note_troubles()
+            self._note_throttling()
+            words, self._words = self._words, []
+            if not dirty and not words:
+                return
+            for copy in dirty:
+                copy.dirty = False
+            now_ms = int(time.time() * 1000)
+            draft = _draft_of({copy: self._keys[copy] for copy in dirty}, self._terms.group_id, now_ms=now_ms)
+            try:
+                # The ledger first: a position ahead of its entry then means that another tool had the flow.
+                ledger = {TopicPartition(self._terms.ledger_topic, 0): words + draft.ledger}
+                await append_all(self._target, ledger, now_ms=now_ms)
+                words = []
+                for copy, pages in draft.pages.items():
+                    copy.page.written(pages)
+                await append_all(self._target, draft.positions, now_ms=now_ms)
+                for copy, offset in draft.offsets.items():
+                    copy.flushed = offset
+            except BaseException:
+                for copy in dirty:
+                    copy.dirty = True
+                self._words = words + self._words
+                raise
+
+    # -- words to the driver -------------------------------------------------------------
+
+    def _note_troubles(self) -> None:
+        """What is tried again is told when it begins, when it changes and when it is over."""
+        for copy in self._copies:
+            error = copy.error
+            text = ""
+            if error is not None and copy.state is not State.RELEASED:
+                text = str(error).replace(copy.assignment.name, self._terms.name)  # the same for all partitions
+            elif error is None and self._unflushed is not None and copy is self._unflushed[0]:
+                text = self._unflushed[1]
+            if text != copy.told and (error is None or copy.failures > 1 or copy.fetch_node is None):
+                copy.told = text
+                self.tell(copy, error.code if error else "", text, final=False)
+
+    def _note_throttling(self) -> None:
+        now = time.monotonic()
+        if now < self._throttles_told + THROTTLE_TELL_S:
+            return
+        for cluster in (self._source, self._target):
+            muted_ms = int(cluster.muted.take_s(now) * 1000)
+            if muted_ms:
+                self._throttles_told = now
+                throttle = formats.Throttle(
+                    cluster=cluster.alias,
+                    client_id=cluster.client_id,
+                    muted_ms=muted_ms,
+                    time_ms=int(time.time() * 1000),
+                )
+                self._words.append(formats.encode_throttle(self._terms.group_id, throttle))
+
+
+class _Draft(NamedTuple):
+    """What one flush writes, as the copies stood when it began: copying goes on meanwhile."""
+
+    ledger: list[KeyValue]
+    positions: dict[TopicPartition, list[KeyValue]]
+    pages: dict[PartitionCopy, list[Page]]
+    offsets: dict[PartitionCopy, int]
+
+
+def _draft_of(copies: Mapping[PartitionCopy, StoreKeys], group_id: str, *, now_ms: int) -> _Draft:
+    draft = _Draft([], {}, {}, {copy: copy.entry.source_offset for copy in copies})
+    for copy, keys in copies.items():
+        pages = draft.pages[copy] = copy.pages()
+        where = group_id, copy.assignment.topic, copy.assignment.partition
+        draft.ledger.extend(formats.encode_page(*where, page.start, page) for page in pages)
+        draft.ledger.append((keys.entry, formats.encode_entry(copy.entry.moved(time_ms=now_ms))))
+        if copy.entry.source_offset > 0:
+            draft.positions.setdefault(keys.position_partition, []).append(
+                (keys.position, formats.encode_position_value(copy.entry.source_offset))
+            )
+    return draft
+
+
+def _not_flushed(behind: Sequence[PartitionCopy], terms: FlowTerms, error: HeliographError) -> str:
+    """Counts and partitions of a flush that failed."""
+    names = ", ".join(f"{copy.assignment.topic}-{copy.assignment.partition}" for copy in behind[:3])
+    more = f" and {len(behind) - 3} more" if len(behind) > 3 else ""
+    records = sum(copy.entry.source_offset - copy.flushed for copy in behind)
+    return (
+        f"{terms.name}: positions of {len(behind)} partitions ({names}{more}) were not written down, {records} records "
+        f"since the last time; copying goes on and no data is at risk: {error}"
+    )

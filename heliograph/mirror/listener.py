@@ -1,0 +1,96 @@
+"""What a lane hears of its leader: it follows the flow's ledger on the target while it copies.
+
+Two things stand there. An order of the driver's ends the epoch. Renewals of the lease say
+that our driver still leads; a lane that hears of another leader, or nothing for too long,
+may write nothing more: what it knows may be of the past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from heliograph.errors import HeliographError, NotAuthorized
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.log import fetch_partition
+from heliograph.mirror import formats
+from heliograph.mirror.lease import LANE_SHARE, Lease, clock
+from heliograph.mirror.model import FlowTerms
+
+LISTEN_WAIT_MS = 5_000
+FORBIDDEN_PAUSE_S = 1.0
+"""Between tries to read a ledger that we may not read now."""
+PAUSE_S = 0.05
+_OFFSET_OUT_OF_RANGE = 1
+
+
+class Listener:
+    """The ear of one flow in a lane."""
+
+    def __init__(
+        self,
+        target: Cluster,
+        terms: FlowTerms,
+        *,
+        owner: str,
+        epoch_id: int,
+        time_left_ms: Callable[[], int],
+        end: Callable[[], None],
+    ) -> None:
+        """`owner` is our driver; `end` ends the lane."""
+        self._target = target
+        self._terms = terms
+        self._owner = owner
+        self._epoch_id = epoch_id
+        self._time_left_ms = time_left_ms
+        self._end = end
+        self._patience_s = LANE_SHARE * terms.lease_ms / 1000
+        self._heard_at = clock()
+        """When we last heard that our leader leads."""
+        self._is_deposed = False
+
+    def may_write(self) -> bool:
+        """Whether our leader's lease holds, as far as we have heard; asked before anything is sent.
+
+        A process that was stopped for a while finds out here, before its timers run.
+        """
+        patience_s = self._patience_s
+        if not self._is_deposed and (not patience_s or clock() < self._heard_at + patience_s):
+            return True
+        self._end()
+        return False
+
+    async def run(self) -> None:
+        """Hear every word in the ledger from the epoch's start on."""
+        offset = self._terms.ledger_end
+        while True:
+            try:
+                answer = await fetch_partition(
+                    self._target,
+                    self._terms.ledger_topic,
+                    0,
+                    offset,
+                    channel="listen",
+                    max_wait_ms=min(LISTEN_WAIT_MS, max(1, self._time_left_ms())),
+                )
+                records = list(formats.iter_ledger(answer.records, offset))
+            except HeliographError as error:
+                if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
+                    offset = 0  # the topic was made anew
+                await asyncio.sleep(FORBIDDEN_PAUSE_S if isinstance(error, NotAuthorized) else PAUSE_S)
+                continue
+            for key, value, following in records:
+                offset = following
+                if formats.is_word(key):
+                    self._hear(formats.parse_ledger(self._terms.group_id, key, value))
+
+    def _hear(self, word: formats.LedgerRecord | None) -> None:
+        """An order of our driver's, or a sign that he leads, or that another does."""
+        match word:
+            case formats.Order() if word.owner == self._owner and word.end_epoch >= self._epoch_id:
+                self._end()
+            case Lease() if word.term > self._terms.term > 0:
+                self._is_deposed = True
+                self._end()
+            case Lease() if word.term == self._terms.term and word.holder.owner == self._owner:
+                self._heard_at = clock()

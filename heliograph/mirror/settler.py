@@ -1,0 +1,206 @@
+"""Settles the copies of a flow in a lane: finds out from the target how far each really got.
+
+At the start of an epoch and after every doubt. The leaders are asked for their log ends,
+all partitions of one together: where an end is the entry's, nothing happened since. Else
+the tail is read and proved (`settle`). What does not answer is tried again after a pause
+that doubles; what only the driver can decide is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
+from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
+from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
+from heliograph.mirror import doubts
+from heliograph.mirror.copy import PartitionCopy, Spawn, State
+from heliograph.mirror.model import COMMITTED, FlowTerms
+from heliograph.mirror.settle import Settled, settle
+from heliograph.mirror.tails import SourceLog, TargetLog
+
+MIN_PAUSE_S = 0.05
+MAX_PAUSE_S = 5.0
+
+
+class Settler:
+    """Settles all copies of one flow."""
+
+    def __init__(
+        self,
+        copies: Sequence[PartitionCopy],
+        terms: FlowTerms,
+        *,
+        source: Cluster,
+        target: Cluster,
+        on_settled: Callable[[PartitionCopy], None],
+        on_news: Callable[[PartitionCopy, HeliographError], None],
+        release: Callable[[PartitionCopy, HeliographError], None],
+        spawn: Spawn,
+    ) -> None:
+        """`on_news` is told what does not keep a copy from going on."""
+        self._copies = copies
+        self._terms = terms
+        self._source = source
+        self._target = target
+        self._on_settled = on_settled
+        self._on_news = on_news
+        self._release = release
+        self._spawn = spawn
+        self._unsettled = asyncio.Event()
+        self._unsettled.set()
+        self._reading: set[PartitionCopy] = set()
+        """Copies whose target's log is being looked at."""
+        self._is_stale = True
+        """What is known of leaders may be of the past."""
+
+    async def run(self) -> None:
+        """Settle whatever wants it, as long as the lane runs."""
+        known_source = self._source.catalogue.topics.keys() >= {copy.assignment.topic for copy in self._copies}
+        self._is_stale = not known_source or not self._target.catalogue.topics
+        while True:
+            await self._unsettled.wait()
+            self._unsettled.clear()
+            copies = [copy for copy in self._copies if copy.state is State.SETTLING and copy not in self._reading]
+            if copies:
+                await self._settle(copies)
+
+    def back_off(self, copy: PartitionCopy) -> None:
+        """Settle a copy that waits, after a pause."""
+        pause = min(MIN_PAUSE_S * 2 ** min(copy.failures - 1, 10), MAX_PAUSE_S) * random.uniform(0.7, 1.3)
+        asyncio.get_running_loop().call_later(pause, self._settle_again, copy)
+
+    def _settle_again(self, copy: PartitionCopy) -> None:
+        if copy.state is State.WAITING:
+            copy.enter(State.SETTLING)
+            self._unsettled.set()
+
+    def _all_wait(self, copies: Sequence[PartitionCopy], error: HeliographError) -> None:
+        for copy in copies:
+            copy.error = error
+            copy.failures += 1
+            copy.enter(State.WAITING)
+            self.back_off(copy)
+
+    # -- by the log's end ----------------------------------------------------------------
+
+    async def _settle(self, copies: Sequence[PartitionCopy]) -> None:
+        stale, self._is_stale = self._is_stale, False
+        try:
+            await self._ensure_metadata(copies, stale=stale)
+        except HeliographError as error:
+            self._is_stale = True
+            self._all_wait(copies, error)
+            return
+        by_leader: dict[int | None, list[PartitionCopy]] = {}
+        for copy in copies:
+            by_leader.setdefault(self._target.catalogue.leader_of(*_target_of(copy)), []).append(copy)
+        self._reading.update(copies)
+        for group in by_leader.values():
+            self._spawn(self._settle_at_leader(group))
+
+    async def _ensure_metadata(self, copies: Sequence[PartitionCopy], *, stale: bool) -> None:
+        homeless = any(self._target.catalogue.leader_of(*_target_of(copy)) is None for copy in copies)
+        if stale or homeless or any(copy.failures or self._is_made_anew(copy) for copy in copies):
+            targets = {copy.assignment.target_topic for copy in copies}
+            await self._target.refresh(targets | {self._terms.ledger_topic, self._terms.offset_topic})
+            await self._source.refresh({copy.assignment.topic for copy in copies})
+
+    async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
+        """One broker's partitions: those of others do not wait for a broker that does not answer."""
+        try:
+            ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
+            shorter = {_target_of(copy).topic for copy in copies if _is_short(copy, ends[_target_of(copy)])}
+            if shorter:  # truncated, or another topic of that name: its id tells
+                await self._target.refresh(shorter)
+        except HeliographError as error:
+            self._is_stale = True
+            self._all_wait(copies, error)
+            return
+        finally:
+            self._reading.difference_update(copies)
+        self._is_stale = self._is_stale or any(answer.error_code for answer in ends.values())
+        for copy in copies:
+            self._settle_one(copy, ends[_target_of(copy)])
+
+    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
+        if self._is_made_anew(copy):
+            meta = self._target.catalogue.topics[copy.assignment.target_topic]
+            self._release(copy, doubts.target_made_anew(copy, meta.topic_id, target=self._terms.target))
+        elif end.error_code:
+            self._all_wait([copy], self._no_end(copy, end.error_code))
+        elif end.offset == copy.entry.target_offset and not copy.is_misplaced:
+            self._go(copy)
+        else:
+            self._reading.add(copy)
+            self._spawn(self._settle_by_tail(copy, end.offset))
+
+    def _is_made_anew(self, copy: PartitionCopy) -> bool:
+        """Whether the target's topic has another id; what this worker knows may be older than the entry."""
+        meta = self._target.catalogue.topics.get(copy.assignment.target_topic)
+        if meta is None or NO_TOPIC_ID in (meta.topic_id, copy.target_id):
+            return False
+        return meta.topic_id != copy.target_id
+
+    def _no_end(self, copy: PartitionCopy, code: int) -> HeliographError:
+        """Why the target did not tell where its log ends."""
+        topic, partition = _target_of(copy)
+        if self._target.catalogue.leader_of(topic, partition) is None:
+            return self._target.no_leader(topic, partition, "ListOffsets", where=copy.assignment.name)
+        return refused(code, "ListOffsets", where=f'"{self._terms.target}" {copy.assignment.name}')
+
+    def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
+        if settled is None:
+            copy.settled(copy.entry)
+        else:
+            copy.settled(settled.entry, settled.closed)
+        copy.target_node = None
+        self._on_settled(copy)
+
+    # -- by the log's tail ---------------------------------------------------------------
+
+    async def _settle_by_tail(self, copy: PartitionCopy, target_end: int) -> None:
+        target = TargetLog(self._target, copy.assignment)
+        try:
+            settled = await settle(
+                copy.assignment,
+                copy.entry,
+                target_end,
+                producer_id=self._terms.producer_id,
+                target=target,
+                source=SourceLog(self._source, copy.assignment, read_committed=self._reads_committed(copy)),
+            )
+        except DataError as error:
+            if isinstance(error, CorruptBatch) and copy.failures < doubts.CORRUPT_TRIES:
+                self._all_wait([copy], error)
+            else:
+                self._release(copy, error)
+        except HeliographError as error:
+            if isinstance(error, NotAuthorized) and target.is_forbidden:
+                self._release(copy, doubts.unread(copy, target_end, error))
+            else:
+                self._all_wait([copy], error)
+        else:
+            copy.records += settled.found
+            if settled.foreign:
+                self._on_news(copy, doubts.foreign_writes(copy, settled))
+            if settled.found and doubts.was_forestalled(copy.error):
+                self._on_news(copy, doubts.second_writer(copy, settled.found))
+            self._go(copy, settled)
+        finally:
+            self._reading.discard(copy)
+
+    def _reads_committed(self, copy: PartitionCopy) -> bool:
+        """Whether the records of the copy's count are the committed ones; it may be older than the flow's setting."""
+        return (copy.entry.rule or self._terms.rule) == COMMITTED
+
+
+def _is_short(copy: PartitionCopy, end: OffsetAnswer) -> bool:
+    return not end.error_code and end.offset < copy.entry.target_offset
+
+
+def _target_of(copy: PartitionCopy) -> TopicPartition:
+    return TopicPartition(copy.assignment.target_topic, copy.assignment.partition)
