@@ -101,6 +101,13 @@ class BrokerRefused(ClusterError):
     code = "BROKER_REFUSED"
 
 
+class TargetUnsettled(ClusterError):
+    """What was sent to the target without an answer may still come to stand in its log: it is looked at again."""
+
+    code = "TARGET_UNSETTLED"
+    retriable = True
+
+
 class GroupAlive(ClusterError):
     """A consumer group has members, and only they may commit for it."""
 

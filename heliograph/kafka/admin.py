@@ -22,6 +22,8 @@ _NOT_SAID = 31
 _NOT_AUTHORIZED = 29
 _TOPIC_ALREADY_EXISTS = 36
 _RETRIES = 20
+_CONSUMER = -1
+"""Who asks is no replica."""
 _UNKNOWN_LEADER = 5
 _NETWORK_EXCEPTION = 13
 
@@ -41,11 +43,18 @@ class NewTopic:
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False
+    cluster: Cluster,
+    wanted: Iterable[TopicPartition],
+    timestamp: int,
+    *,
+    read_committed: bool = False,
+    unreplicated: bool = False,
 ) -> dict[TopicPartition, OffsetAnswer]:
     """Earliest or latest offset of each partition, asked of the leaders only.
 
-    A partition that has no leader now, or whose leader refuses or is silent, is in the answer with an error code.
+    `unreplicated` counts what the leader has appended and its followers do not have yet: brokers tell that to who
+    asks with a replica's number. A partition that has no leader now, or whose leader refuses or is silent, is in the
+    answer with an error code.
     """
     by_leader: dict[int, list[TopicPartition]] = {}
     answers: dict[TopicPartition, OffsetAnswer] = {}
@@ -56,9 +65,12 @@ async def list_offsets(
         else:
             by_leader.setdefault(leader, []).append(partition)
 
+    level = int(read_committed)
+
     async def ask(leader: int, group: list[TopicPartition]) -> None:
+        asker = leader if unreplicated else _CONSUMER
         try:
-            answers.update(await _list_at(cluster, leader, group, timestamp, read_committed))
+            answers.update(await _list_at(cluster, leader, group, timestamp, asker=asker, level=level))
         except Unreachable:
             answers.update(dict.fromkeys(group, OffsetAnswer(_NETWORK_EXCEPTION, -1, -1)))
 
@@ -67,15 +79,21 @@ async def list_offsets(
 
 
 async def _list_at(
-    cluster: Cluster, leader: int, partitions: Sequence[TopicPartition], timestamp: int, read_committed: bool
+    cluster: Cluster,
+    leader: int,
+    partitions: Sequence[TopicPartition],
+    timestamp: int,
+    *,
+    asker: int,
+    level: int,
 ) -> dict[TopicPartition, OffsetAnswer]:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
     topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
     request = messages.ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=int(read_committed),
+        replica_id=asker,
+        isolation_level=level,
         topics=[
             topic_class(
                 name=topic,

@@ -252,7 +252,10 @@ class Connection:
         for timer in (self._timer, self._unmuting):
             if timer is not None:
                 timer.cancel()
-        self._wire.close()
+        if self._waiting:
+            self._wire.drop()
+        else:
+            self._wire.close()
         self._unsent.clear()
         self._target = memoryview(b"")
         waiting, self._waiting = self._waiting, deque()

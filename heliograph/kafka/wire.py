@@ -7,10 +7,12 @@ so small buffers are joined there, or each would be a record of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import re
 import socket
 import ssl
+import struct
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -27,6 +29,7 @@ _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_L
 _NO_COMMON_VERSION = ("UNSUPPORTED_PROTOCOL", "ALERT_PROTOCOL_VERSION", "WRONG_SSL_VERSION", "NO_PROTOCOLS_AVAILABLE")
 _NO_COMMON_CIPHER = ("NO_SHARED_CIPHER", "INSUFFICIENT_SECURITY", "NO_CIPHERS_AVAILABLE")
 _ALERT = re.compile(r"ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+_NO_LINGER = struct.pack("ii", 1, 0)
 TLS_ALERT = b"\x15\x03"
 """How an alert begins: what a TLS port says to plain text."""
 
@@ -49,6 +52,9 @@ class Wire(Protocol):
         ...
 
     def close(self) -> None: ...
+    def drop(self) -> None:
+        """Close, and let nothing that the peer has not taken yet arrive later."""
+        ...
 
 
 class PlainWire:
@@ -66,6 +72,9 @@ class PlainWire:
 
     def set_unacknowledged_s(self, seconds: float) -> None:
         _set_unacknowledged_s(self._sock, seconds)
+
+    def drop(self) -> None:
+        _drop(self._sock)
 
 
 class TlsWire:
@@ -115,10 +124,20 @@ class TlsWire:
     def set_unacknowledged_s(self, seconds: float) -> None:
         _set_unacknowledged_s(self._sock, seconds)
 
+    def drop(self) -> None:
+        _drop(self._sock)
+
 
 def _set_unacknowledged_s(sock: socket.socket, seconds: float) -> None:
     if sys.platform == "linux":
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
+def _drop(sock: socket.socket) -> None:
+    """A reset; otherwise the kernel goes on sending for a closed socket."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    sock.close()
 
 
 def _joined(buffers: Sequence[memoryview]) -> bytes:

@@ -48,6 +48,11 @@ MAX_IN_FLIGHT = 5
 """The broker remembers the last five batches of a producer and no more."""
 
 
+def may_be_forgotten(entry: Entry, now_ms: int) -> bool:
+    """Whether the target's broker may not remember us in this partition, and would take what it has once more."""
+    return entry.n > 0 and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS
+
+
 class State(Enum):
     SETTLING = "settling"
     COPYING = "copying"
@@ -110,14 +115,15 @@ class PartitionCopy:
         """How much to fetch at a time; little where batches are small, so that they stay in the processor's cache."""
         self.room_bytes = MOST_FETCH_BYTES // 2
         """With less than this in its queue it is fetched again."""
-        self.records = 0
-        self.bytes = 0
+        self.records = self.bytes = 0
         self.dirty = False
         self.flushed = self.entry.source_offset
         """The position that is written down on the target."""
         self.failures = 0
         self.is_misplaced = False
         """An answer named another target offset than expected: where the target's log ends proves nothing then."""
+        self.may_be_late = assignment.may_be_late
+        """What was sent had no answer, and may arrive at the target yet."""
         self.wall: RecordRefused | None = None
         """A record that cannot be copied: what stands before it is, then the partition is given back."""
         self.ready_at = 0.0
@@ -130,6 +136,8 @@ class PartitionCopy:
         self._next_target = self.entry.target_offset
         self._remembered_ms = -1
         """Timestamp of the last record acknowledged to this copy."""
+        self._oldest_sent_ms: int | None = None
+        """Of the pieces sent since it was settled."""
 
     # -- state ---------------------------------------------------------------------------
 
@@ -150,7 +158,8 @@ class PartitionCopy:
         self.fetch_epoch = lineage.before(entry.source_offset)
         self.entry = entry.moved(lineage=lineage.pack())
         self._next_n, self._next_target = entry.n, entry.target_offset
-        self.is_misplaced = False
+        self.is_misplaced = self.may_be_late = False
+        self._oldest_sent_ms = None
         self.enter(State.COPYING)
 
     def doubt(self, error: HeliographError) -> None:
@@ -186,6 +195,11 @@ class PartitionCopy:
             and not self._parts
             and self.entry.source_offset >= self.wall.details["source_start"]
         )
+
+    def may_be_forgotten(self, now_ms: int) -> bool:
+        """Whether the target's broker may not remember what we sent it last."""
+        sent_ms = self._oldest_sent_ms
+        return may_be_forgotten(self.entry, now_ms) or (sent_ms is not None and sent_ms < now_ms - MEMORY_DOUBTFUL_MS)
 
     @property
     def is_drained(self) -> bool:
@@ -372,6 +386,8 @@ class PartitionCopy:
         )
         self._next_n += plain.record_count
         self._next_target += plain.record_count
+        if self._oldest_sent_ms is None or plain.max_timestamp < self._oldest_sent_ms:
+            self._oldest_sent_ms = plain.max_timestamp
         self.in_flight.append(piece)
         return piece
 

@@ -20,6 +20,7 @@ from heliograph.errors import (
     RulesChanged,
     SecondWriter,
     TargetTopicLost,
+    TargetUnsettled,
     TopicRecreated,
 )
 from heliograph.mirror.copy import PartitionCopy
@@ -95,6 +96,22 @@ def by_another_rule(copy: PartitionCopy, rule: str) -> RulesChanged:
         f'the count goes by the rule "{copy.entry.rule}", the flow by "{rule}": a new count begins at source '
         f"offset {copy.entry.source_offset}",
         where=copy.assignment.name,
+    )
+
+
+def unreplicated(copy: PartitionCopy, records: int) -> TargetUnsettled:
+    return TargetUnsettled(
+        f"the last {records} records of the target's log are not replicated yet, and some may be ours",
+        where=copy.assignment.name,
+        why="a broker that holds a replica is slow or down",
+    )
+
+
+def may_be_late(copy: PartitionCopy, pause_s: float) -> TargetUnsettled:
+    return TargetUnsettled(
+        f"what was sent last had no answer and may still be on its way: looked at again in {pause_s:.0f} s",
+        where=copy.assignment.name,
+        why="the records are old, and a broker that does not remember us takes a batch twice",
     )
 
 

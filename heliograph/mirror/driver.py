@@ -18,11 +18,13 @@ from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
 from heliograph.errors import ClusterChanged, HeliographError, SparkFailed
+from heliograph.mirror.copy import may_be_forgotten
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
+from heliograph.mirror.lease import LANE_SHARE
 from heliograph.mirror.life import FlowLife, Surroundings, counted
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror.plan import PartitionKey, Workforce, is_forgotten, key_of, plan_epoch, useful_lanes
+from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, useful_lanes
 from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
@@ -215,21 +217,24 @@ class Driver:
                 pause = min(max(0.5, pause * 2), 10.0)
                 if spell.is_news(str(error)):
                     log.warning("%s; the next epoch follows in %.1f s", error, pause)
-                await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
+                is_ordered = await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
                 await self._interruptible_sleep(pause)
                 for flow in flows:
                     flow.take_written()
                 if error.details.get("lanes_may_live") and not self._epochs.is_local:
-                    self._hold_back(flows, terms.duration_ms / 1000 + LANE_END_S)
+                    patience_ms = LANE_SHARE * self._settings.lease_ms if is_ordered else terms.duration_ms
+                    self._hold_back(flows, min(patience_ms, terms.duration_ms) / 1000 + LANE_END_S)
             finally:
                 for life in lives:
                     life.resting.set()
 
     def _hold_back(self, flows: Sequence[FlowDriver], seconds: float) -> None:
-        """A lane on an executor that is cut off may still send. Where only its deadline stands between it and
-        another lane, because the target has forgotten us, the partition waits for that."""
+        """A lane on an executor that is cut off may still send, until it misses our word: who reads the ledger
+        finds the order to end before any later sign that we lead. Without the order only its deadline ends it.
+        Where nothing else stands between it and another lane, because the target has forgotten us, the partition
+        waits for that."""
         now_ms = int(time.time() * 1000)
-        old = [item for flow in flows for item in flow.assignments() if is_forgotten(item.entry, now_ms)]
+        old = [item for flow in flows for item in flow.assignments() if may_be_forgotten(item.entry, now_ms)]
         if old:
             self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
             log.warning(
@@ -282,10 +287,12 @@ class Driver:
         if left > 0 and not self._stopping.is_set():
             await self._interruptible_sleep(left)
 
-    async def _order_end(self, flows: Sequence[FlowDriver], epoch_id: int) -> None:
-        await asyncio.gather(
+    async def _order_end(self, flows: Sequence[FlowDriver], epoch_id: int) -> bool:
+        """Tell the lanes to end; whether the word stands in all ledgers."""
+        told = await asyncio.gather(
             *(flow.order_end(self._owner, epoch_id) for flow in flows if flow.entries), return_exceptions=True
         )
+        return not any(isinstance(answer, BaseException) for answer in told)
 
     async def _take_rows(self, lives: Sequence[FlowLife], rows: Sequence[LedgerRow]) -> None:
         self._moved.add(rows)

@@ -108,6 +108,8 @@ class FlowDriver:
         self._unwritten = Spell()
         self._producer_id = -1
         self._positions: dict[PartitionName, int] = {}
+        self._answered: set[PartitionName] = set()
+        """Partitions of which nothing is on its way to the target: all that lanes sent was answered."""
         self._known: dict[PartitionName, Entry] = {}
         self._pages: dict[PartitionName, OpenPage] = {}
         """The pages being filled, as the lanes gave them back."""
@@ -187,6 +189,7 @@ class FlowDriver:
         self._producer_id = claim.producer_id
         self._positions = stored.found
         self.entries.clear()
+        self._answered.clear()
         self._known = self.ledger.entries
         self._pages = {where: self.ledger.partitions[where].open_page() for where in self._known}
         await self.discover()
@@ -344,6 +347,7 @@ class FlowDriver:
         await store.write_positions(self.target, self.terms(), opened)
         await store.write_entries(self.target, self.ledger_topic, self.flow.group_id, opened, pages)
         self.entries.update(opened)
+        self._answered.update(where for where in opened if starts[where].past is Past.NOTHING)
         self._known.update(opened)
         self._pages.update({where: OpenPage(entry.run_source) for where, entry in opened.items()})
         self._positions.update({where: entry.source_offset for where, entry in opened.items()})
@@ -433,6 +437,7 @@ class FlowDriver:
                     max_message_bytes=limits.max_message_bytes,
                     target_stamps_time=limits.stamps_time,
                     page=page.pack() if page is not None else b"",
+                    may_be_late=(topic, partition) not in self._answered,
                 )
             )
         return result
@@ -475,6 +480,7 @@ class FlowDriver:
 
     def take_written(self) -> None:
         """After a job without rows: what its lanes wrote down leaves less to settle than what they were given."""
+        self._answered.clear()
         for where, entry in self.entries.items():
             ledger = self.ledger.partitions.get(where)
             written = ledger.entry if ledger is not None else None
@@ -489,6 +495,7 @@ class FlowDriver:
             where = (row.topic, row.partition)
             self._known[where] = row.entry
             self._pages[where] = OpenPage.unpack(row.page)
+            (self._answered.discard if row.may_be_late else self._answered.add)(where)
             if where in self.entries:  # else it was deselected meanwhile
                 self.entries[where] = row.entry
             if not row.error_code:

@@ -18,6 +18,8 @@ from heliograph.mirror.lease import LANE_SHARE, Lease, clock
 from heliograph.mirror.model import FlowTerms
 
 LISTEN_WAIT_MS = 5_000
+ASKS_PER_LEASE = 12
+"""A renewal is taken for as old as the question that it answers, so that one must not be old either."""
 FORBIDDEN_PAUSE_S = 1.0
 """Between tries to read a ledger that we may not read now."""
 PAUSE_S = 0.05
@@ -63,7 +65,9 @@ class Listener:
     async def run(self) -> None:
         """Hear every word in the ledger from the epoch's start on."""
         offset = self._terms.ledger_end
+        wait_ms = min(LISTEN_WAIT_MS, self._terms.lease_ms // ASKS_PER_LEASE or LISTEN_WAIT_MS)
         while True:
+            asked_at = clock()
             try:
                 answer = await fetch_partition(
                     self._target,
@@ -71,7 +75,7 @@ class Listener:
                     0,
                     offset,
                     channel="listen",
-                    max_wait_ms=min(LISTEN_WAIT_MS, max(1, self._time_left_ms())),
+                    max_wait_ms=min(wait_ms, max(1, self._time_left_ms())),
                 )
                 records = list(formats.iter_ledger(answer.records, offset))
             except HeliographError as error:
@@ -82,10 +86,13 @@ class Listener:
             for key, value, following in records:
                 offset = following
                 if formats.is_word(key):
-                    self._hear(formats.parse_ledger(self._terms.group_id, key, value))
+                    self._hear(formats.parse_ledger(self._terms.group_id, key, value), asked_at)
 
-    def _hear(self, word: formats.LedgerRecord | None) -> None:
-        """An order of our driver's, or a sign that he leads, or that another does."""
+    def _hear(self, word: formats.LedgerRecord | None, asked_at: float) -> None:
+        """An order of our driver's, or a sign that he leads, or that another does.
+
+        An answer may have waited for us while this process stood still: it says nothing of the time after `asked_at`.
+        """
         match word:
             case formats.Order() if word.owner == self._owner and word.end_epoch >= self._epoch_id:
                 self._end()
@@ -93,4 +100,4 @@ class Listener:
                 self._is_deposed = True
                 self._end()
             case Lease() if word.term == self._terms.term and word.holder.owner == self._owner:
-                self._heard_at = clock()
+                self._heard_at = max(self._heard_at, asked_at)

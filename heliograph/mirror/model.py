@@ -80,6 +80,8 @@ class Assignment:
     """The target topic has message.timestamp.type=LogAppendTime."""
     page: PackedPage = b""
     """The page of runs that goes on being filled; empty: a new one begins at the entry's open run."""
+    may_be_late: bool = False
+    """What an earlier lane sent may have had no answer, and arrive at the target yet."""
 
     @property
     def name(self) -> str:
@@ -160,6 +162,8 @@ class LedgerRow:
     state: str
     page: PackedPage = b""
     """As in an assignment."""
+    may_be_late: bool = False
+    """What the lane sent had no answer, and may arrive at the target yet."""
     unwritten: int = 0
     """Source offsets copied since its position was last written down."""
     error_code: str = ""

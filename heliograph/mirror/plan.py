@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heliograph.mirror.copy import MEMORY_DOUBTFUL_MS
-from heliograph.mirror.model import Assignment, Entry, EpochPlan
+from heliograph.mirror.model import Assignment, EpochPlan
 
 PartitionKey = tuple[str, str, int]
 """(flow, topic, partition)"""
@@ -34,11 +33,6 @@ class Workforce:
     def change_to(self, now: Workforce) -> str:
         came, went = len(now.executors - self.executors), len(self.executors - now.executors)
         return f"{went} executors gone, {came} new, {now.slots} slots now"
-
-
-def is_forgotten(entry: Entry, now_ms: int) -> bool:
-    """Whether the target's broker may not remember us in this partition, and would take what two lanes send."""
-    return entry.n > 0 and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS
 
 
 def key_of(assignment: Assignment) -> PartitionKey:

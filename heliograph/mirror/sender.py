@@ -265,6 +265,8 @@ class Sender:
         failure: HeliographError | None,
     ) -> None:
         """Believe an answer, or put the copy in doubt."""
+        if failure is not None:
+            copy.may_be_late = True
         if failure is None and answer is not None:
             failure = self._objection(copy, piece, answer)
         if failure is None and answer is not None and copy.state is State.COPYING:

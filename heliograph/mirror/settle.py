@@ -113,7 +113,7 @@ async def _read_tail(
     assignment: Assignment, entry: Entry, target_end: int, producer_id: int, target: LogReader
 ) -> _Tail:
     start = entry.our_end - 1 if entry.n else entry.our_end
-    n, foreign, last, last_base_n = entry.n, 0, None, entry.n
+    n, foreign, last, last_base_n, broken = entry.n, 0, None, entry.n, ""
     spans: list[tuple[int, int]] = []
     strangers: dict[int, None] = {}
     async for header, view in target.batches(start, target_end):
@@ -135,12 +135,14 @@ async def _read_tail(
                 where=assignment.name,
                 why="another driver opened a new count",
             )
-        if header.base_sequence != n % SEQUENCE_MODULUS:
-            raise _unproven(assignment, entry, n - entry.n, f"sequence {header.base_sequence} follows {n}")
+        if header.base_sequence != n % SEQUENCE_MODULUS and not broken:
+            broken = f"sequence {header.base_sequence} follows {n}"
         last_base_n = n
         n += header.last_offset_delta + 1
         spans.append((header.base_offset, header.last_offset_delta + 1))
         last = (header, bytes(view))
+    if broken:
+        raise _unproven(assignment, entry, n - entry.n, broken)
     return _Tail(n, foreign, last, last_base_n, spans, tuple(strangers))
 
 

@@ -2,14 +2,18 @@
 
 At the start of an epoch and after every doubt. The leaders are asked for their log ends,
 all partitions of one together: where an end is the entry's, nothing happened since. Else
-the tail is read and proved (`settle`). What does not answer is tried again after a pause
-that doubles; what only the driver can decide is released.
+the tail is read and proved (`settle`). Where something was sent and not answered, the look
+must not come too early: what the leader has appended and not replicated is waited for, and
+behind records so old that the broker may not remember us, so is what may be on its way.
+What does not answer is tried again after a pause that doubles; what only the driver can
+decide is released.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 
 from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
@@ -24,6 +28,8 @@ from heliograph.mirror.tails import SourceLog, TargetLog
 
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
+LATE_S = 5.0
+"""How long a batch may be on its way after the connection that carried it is gone."""
 
 
 class Settler:
@@ -56,6 +62,8 @@ class Settler:
         """Copies whose target's log is being looked at."""
         self._is_stale = True
         """What is known of leaders may be of the past."""
+        self._looked_at: dict[PartitionCopy, float] = {}
+        """When the target was first seen, of copies for whose late batches we wait."""
 
     async def run(self) -> None:
         """Settle whatever wants it, as long as the lane runs."""
@@ -112,6 +120,8 @@ class Settler:
     async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
         """One broker's partitions: those of others do not wait for a broker that does not answer."""
         try:
+            late = [_target_of(copy) for copy in copies if copy.may_be_late]
+            appended = await list_offsets(self._target, late, LATEST, unreplicated=True) if late else {}
             ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
             shorter = {_target_of(copy).topic for copy in copies if _is_short(copy, ends[_target_of(copy)])}
             if shorter:  # truncated, or another topic of that name: its id tells
@@ -124,19 +134,33 @@ class Settler:
             self._reading.difference_update(copies)
         self._is_stale = self._is_stale or any(answer.error_code for answer in ends.values())
         for copy in copies:
-            self._settle_one(copy, ends[_target_of(copy)])
+            target = _target_of(copy)
+            self._settle_one(copy, ends[target], appended.get(target, ends[target]))
 
-    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer) -> None:
+    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer, appended: OffsetAnswer) -> None:
         if self._is_made_anew(copy):
             meta = self._target.catalogue.topics[copy.assignment.target_topic]
             self._release(copy, doubts.target_made_anew(copy, meta.topic_id, target=self._terms.target))
-        elif end.error_code:
-            self._all_wait([copy], self._no_end(copy, end.error_code))
+        elif code := end.error_code or appended.error_code:
+            self._all_wait([copy], self._no_end(copy, code))
+        elif end.offset < appended.offset:
+            self._all_wait([copy], doubts.unreplicated(copy, appended.offset - end.offset))
+        elif copy.may_be_late and (pause_s := self._patience_s(copy)) > 0:
+            copy.error = copy.error or doubts.may_be_late(copy, pause_s)
+            copy.enter(State.WAITING)
+            asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
         elif end.offset == copy.entry.target_offset and not copy.is_misplaced:
             self._go(copy)
         else:
             self._reading.add(copy)
             self._spawn(self._settle_by_tail(copy, end.offset))
+
+    def _patience_s(self, copy: PartitionCopy) -> float:
+        """How long to wait for batches on their way; one that comes late is refused where the broker remembers us."""
+        if not copy.may_be_forgotten(int(time.time() * 1000)):
+            return 0.0
+        now = time.monotonic()
+        return self._looked_at.setdefault(copy, now) + LATE_S - now
 
     def _is_made_anew(self, copy: PartitionCopy) -> bool:
         """Whether the target's topic has another id; what this worker knows may be older than the entry."""
@@ -158,6 +182,7 @@ class Settler:
         else:
             copy.settled(settled.entry, settled.closed)
         copy.target_node = None
+        self._looked_at.pop(copy, None)
         self._on_settled(copy)
 
     # -- by the log's tail ---------------------------------------------------------------

@@ -242,7 +242,7 @@ class Tenure:
     def _say_unsure(self, trouble: BaseException | None) -> None:
         if self._said != "unsure":
             self._said = "unsure"
-            why = str(trouble) if trouble is not None else "this process or its network stood still"
+            why = "this process or its network stood still" if trouble is None else str(trouble) or "no answer in time"
             log.warning("%s: the lease ran out (%s): copying rests until it is clear who leads", self._flow.name, why)
             self._on_change()
 

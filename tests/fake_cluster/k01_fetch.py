@@ -66,7 +66,7 @@ def _read(call: Call, key: Any, wanted: Any) -> Any:
     if diverging is not None:
         return _result(wanted.partition, partition, diverging_epoch=diverging)
     committed = call.request.isolation_level == 1
-    end = partition.last_stable_offset if committed else partition.end
+    end = partition.last_stable_offset if committed else partition.high_watermark
     aborted = [
         _Partition.AbortedTransaction(producer_id=item.producer_id, first_offset=item.first_offset)
         for item in partition.aborted
@@ -109,7 +109,7 @@ def _result(index: int, partition: FakePartition | None = None, **fields: Any) -
         **{
             "partition_index": index,
             "error_code": 0,
-            "high_watermark": partition.end if partition else -1,
+            "high_watermark": partition.high_watermark if partition else -1,
             "last_stable_offset": partition.last_stable_offset if partition else -1,
             "log_start_offset": partition.start if partition else -1,
             "aborted_transactions": [],

@@ -48,4 +48,7 @@ def _find(call: Call, topic: Any, wanted: Any) -> dict[str, int]:
         return {"error_code": code, "offset": -1}
     if wanted.timestamp == EARLIEST:
         return {"error_code": 0, "offset": partition.start}
-    return {"error_code": 0, "offset": partition.last_stable_offset if call.request.isolation_level else partition.end}
+    if call.request.replica_id >= 0:
+        return {"error_code": 0, "offset": partition.end}
+    is_stable = call.request.isolation_level
+    return {"error_code": 0, "offset": partition.last_stable_offset if is_stable else partition.high_watermark}

@@ -65,14 +65,20 @@ class FakePartition:
         self.max_message_bytes = 1_048_588
         self.start = 0
         self.end = 0
+        self.unreplicated = 0
+        """So many records at the end of the log are with the leader only: consumers do not see them."""
         self.batches: list[bytearray] = []
         self.producers: dict[int, _Producer] = {}
         self.aborted: list[AbortedRange] = []
         self._open: dict[int, int] = {}
 
     @property
+    def high_watermark(self) -> int:
+        return self.end - self.unreplicated
+
+    @property
     def last_stable_offset(self) -> int:
-        return min(self._open.values(), default=self.end)
+        return min((self.high_watermark, *self._open.values()))
 
     def produce(self, batch: bytes) -> Appended:
         """What a broker does with a client's batch."""

@@ -98,7 +98,7 @@ def _understood(request: messages.ApiMessage, body: memoryview) -> None:
             for index in range(len(topic.partitions)):
                 cluster.catalogue.leader_of(topic.name, index)
     elif request.API_KEY == messages.ListOffsetsRequest.API_KEY:
-        finish(_list_at(cluster, 1, [TopicPartition("t", index) for index in range(3)], -1, False))
+        finish(_list_at(cluster, 1, [TopicPartition("t", index) for index in range(3)], -1, asker=-1, level=0))
     else:
         response = messages.decode_response(request, body, where="here")
         {key.api_key: (key.min_version, key.max_version) for key in response.api_keys or ()}

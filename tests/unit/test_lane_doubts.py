@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
-from heliograph.mirror import formats
+from heliograph.kafka.batch import NewRecord
+from heliograph.mirror import formats, settler
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, Cut, FakeCluster
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
 
 pytestmark = pytest.mark.usefixtures("own_worker")
+
+
+def old(number: int) -> list[NewRecord]:
+    """A record so old that the target soon forgets its producer."""
+    return [record._replace(timestamp=1_000) for record in recent(number, size=HEAVY)]
 
 
 # -- doubt: settled from the target's log, nothing lost, nothing twice -----------------------
@@ -77,8 +83,9 @@ def test_a_lost_answer(after: bool, which: int) -> None:
     run(test())
 
 
-def test_a_broker_that_forgot_us_and_lost_answers() -> None:
+def test_a_broker_that_forgot_us_and_lost_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old records: the target accepts any sequence, so that only settling keeps a second copy out."""
+    monkeypatch.setattr(settler, "LATE_S", 0.05)
     sent = 0
 
     async def cut(call: Call) -> Any:
@@ -96,13 +103,85 @@ def test_a_broker_that_forgot_us_and_lost_answers() -> None:
         async with World() as world:
             world.target.control(PRODUCE, cut)
             for number in range(12):
-                record = recent(number, size=HEAVY)[0]._replace(timestamp=1_000)
-                world.source.append("t", 0, [record])
+                world.source.append("t", 0, old(number))
             async with world.lane() as lane:
                 await lane.until_copied(12)
             assert world.copied() == numbers(12)
 
     run(test())
+
+
+def test_a_lost_answer_to_old_records_that_are_not_replicated_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers do not see them, and the broker has forgotten us: only the leader's log end tells."""
+    monkeypatch.setattr(settler, "LATE_S", 0.0)
+    sent = 0
+
+    async def append_alone(call: Call) -> Any:
+        nonlocal sent
+        if not is_data(call):
+            return await call.proceed()
+        sent += 1
+        response = await call.proceed()
+        if sent != 2:
+            return response
+        partition = call.cluster.partition("a.t", 0)
+        partition.unreplicated = 1
+        partition.forget()
+        raise Cut
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, append_alone)
+            for number in range(4):
+                world.source.append("t", 0, old(number))
+            async with world.lane() as lane:
+                await lane.until_copied(2)
+                await asyncio.sleep(0.3)
+                assert world.copied() == numbers(2), "nothing is sent before it is known what became of the last batch"
+                world.target.partition("a.t", 0).unreplicated = 0
+                await lane.until_copied(4)
+            assert world.copied() == numbers(4)
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_other_lane", [False, True], ids=["the same lane", "the next lane"])
+def test_a_batch_of_old_records_that_arrives_late(is_other_lane: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is gone, the broker has forgotten us, and it comes when we have looked already."""
+    monkeypatch.setattr(settler, "LATE_S", 0.5)
+    held: list[Call] = []
+
+    async def hold(call: Call) -> Any:
+        if held or not is_data(call) or not world.copied():
+            return await call.proceed()
+        held.append(call)
+        raise Cut
+
+    async def test(world: World) -> None:
+        async with world:
+            world.target.control(PRODUCE, hold)
+            for number in range(4):
+                world.source.append("t", 0, old(number))
+            async with world.lane() as lane:
+                await lane.until(lambda: bool(held))
+                if not is_other_lane:
+                    await arrive(world)
+                    await lane.until_copied(4)
+            if is_other_lane:
+                assert lane.rows[0].may_be_late
+                async with world.lane(world.assignments(lane.rows[0].entry, may_be_late=True)) as lane:
+                    await arrive(world)
+                    await lane.until_copied(4)
+            assert world.copied() == numbers(4)
+
+    async def arrive(world: World) -> None:
+        await asyncio.sleep(0.2)
+        world.target.partition("a.t", 0).forget()
+        await held[0].proceed()
+        world.target.partition("a.t", 0).forget()
+
+    world = World()
+    run(test(world))
 
 
 def test_an_entry_that_is_behind_is_settled_from_the_targets_tail() -> None:
