@@ -13,7 +13,7 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.mirror import formats
 from heliograph.mirror import lane as lane_module
 from heliograph.mirror.lane import Lane
-from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.lease import Lease, Process, Tenancy, clock
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
 
 TERM = 4
@@ -60,7 +60,7 @@ def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(monkeypa
             world.source.append("t", 0, recent(0, 2))
             await lane.until_copied(2)
             await lane.until_entry(2)
-            now = lane_module.clock()
+            now = clock()
             monkeypatch.setattr(lane_module, "clock", lambda: now + 60)
             world.source.append("t", 0, recent(2, 2))
             end = world.target.partition(LEDGER, 0).end
