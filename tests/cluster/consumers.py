@@ -36,7 +36,7 @@ def consume(
     try:
         reader.subscribe([topic])
         found = read(reader, count, timeout_s=timeout_s)
-        last = {message.partition(): message.offset() + 1 for message in found}
+        last = {partition: offset + 1 for partition, offset in map(place_of, found)}
         reader.commit(
             offsets=[TopicPartition(topic, partition, offset) for partition, offset in last.items()], asynchronous=False
         )
@@ -54,6 +54,14 @@ def read(reader: Consumer, count: int, *, timeout_s: float = 30.0) -> list[Messa
             assert message.error() is None, message.error()
         found += batch
     return found
+
+
+def place_of(message: Message) -> tuple[int, int]:
+    """Partition and offset of what a broker sent; only a message that is yet to be sent may have none."""
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int], *, metadata: str = "") -> None:

@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from heliograph.config.properties import property_line
 from heliograph.lab import Cluster, Jvm, Lab
 from heliograph.lab.keeper import die_with_parent
-from tests.cluster.consumers import committed, consumer
+from tests.cluster.consumers import committed, consumer, place_of
 from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, produce, producer, unique, wait_until
 
 PARTITIONS = 3
@@ -318,12 +318,14 @@ def read_first(target: Cluster, group: Group, copy: Copy) -> list[int]:
 
 def _note_first(reader: Consumer, first: dict[int, int]) -> None:
     for message in reader.consume(500, 0.2):
-        partition, error = message.partition(), message.error()
+        value, error = message.value(), message.error()
+        assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+        partition, offset = place_of(message)
         if error is None:
-            first.setdefault(partition, int(message.value()))
+            assert value is not None
+            first.setdefault(partition, int(value))
         else:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            first.setdefault(partition, message.offset() - AHEAD[partition])
+            first.setdefault(partition, offset - AHEAD[partition])
 
 
 # -- a repetition
@@ -442,7 +444,7 @@ def tell(lives: Sequence[Life]) -> list[str]:
     """
     widths = (11, 6, 5, 19, 21, 24, 27, 8)
     heads = ("variant", "lag", "times", "heliograph: worst", "sum", "MM2: worst", "sum", "MM2 none")
-    rows = [heads]
+    rows: list[tuple[str, ...]] = [heads]
     for variant in dict.fromkeys(life.variant for life in lives):
         chosen = [life for life in lives if life.variant == variant]
         rows += [_row(variant, lag, chosen) for lag in LAGS]

@@ -45,7 +45,7 @@ from heliograph.config.properties import property_line
 from heliograph.lab import Cluster
 
 HELIOGRAPH = str(Path(sys.executable).with_name("heliograph"))
-Headers = list[tuple[str, bytes | None]]
+Headers = list[tuple[str, str | bytes | None]]
 
 
 def unique(name: str) -> str:
@@ -437,7 +437,7 @@ class View:
     def counts(self) -> list[int] | None:
         """End offsets by partition; None while the topic is not there."""
         partitions = partition_count(self.cluster, self.topic)
-        wanted = {TopicPartition(self.topic, index): OffsetSpec.latest() for index in range(partitions)}
+        wanted = {TopicPartition(self.topic, index): _latest() for index in range(partitions)}
         if not wanted:
             return None
         try:
@@ -445,6 +445,9 @@ class View:
         except KafkaException:
             return None
         return [ends[index] for index in range(partitions)]
+
+
+_latest: Callable[[], OffsetSpec] = OffsetSpec.latest  # which confluent-kafka leaves without a type
 
 
 def _list_offsets(view: View, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Any]:
@@ -460,7 +463,8 @@ def _read_to_end(consumer: Consumer, partitions: int) -> list[list[Record]]:
         for message in consumer.consume(1000, timeout=0.2):
             error = message.error()
             if error is None:
-                found[message.partition()].append(record_of(message))
+                record = record_of(message)
+                found[record.partition].append(record)
             elif error.code() == KafkaError._PARTITION_EOF:
                 waiting.discard(message.partition())
             else:
@@ -494,7 +498,8 @@ def assert_equal(source: list[list[Record]], target: list[list[Record]]) -> None
 # -- the broker's own files
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Batch:
     """The header of a batch as the broker stored it."""
 
     base_offset: int

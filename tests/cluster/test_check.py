@@ -100,7 +100,7 @@ def test_an_unreachable_broker_of_three_is_named(trio: Cluster, backup: Cluster,
 
 
 def test_a_cluster_that_is_away_leaves_the_others(primary: Cluster, tmp_path: Path) -> None:
-    clusters = {"primary": primary, "backup": "127.0.0.1:1"}
+    clusters: dict[str, Cluster | str] = {"primary": primary, "backup": "127.0.0.1:1"}
     steps = checked(tmp_path, clusters, {"primary->backup.topics": "x"})
     step = only_bad(steps)
     assert (step.cluster, step.step) == ("backup", "tcp")

@@ -26,6 +26,7 @@ from heliograph.errors import BrokerRefused
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import Cluster
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat, OffsetSync
+from tests.cluster.consumers import place_of
 from tests.cluster.judge import MIRROR, Judge
 from tests.cluster.mirror import admin, create_topic, produce, topics, unique, wait_until
 
@@ -301,7 +302,7 @@ def _first_of_confluent(consumer: confluent_kafka.Consumer) -> dict[int, int]:
     def is_full() -> bool:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
-            first.setdefault(message.partition(), message.offset())
+            first.setdefault(*place_of(message))
         return len(first) == 4
 
     wait_until(is_full, 30, what="a record of each partition")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def total(view: View) -> int:
     return sum(view.counts() or [])
 
 
+def have_grown(views: Sequence[View], before: Sequence[int]) -> bool:
+    return all(total(view) > count + 500 for view, count in zip(views, before, strict=True))
+
+
+def has_grown(load: Load, before: int) -> bool:
+    return load.written > before + 500
+
+
 def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moments: Sequence[float], **keys: str) -> int:
     """Kill the mirror's whole process tree so many seconds after each time it got going, then compare everything.
 
@@ -56,11 +65,7 @@ def mirror_through_kills(primary: Cluster, backup: Cluster, folder: Path, moment
             before = [total(view) for view in views]
             with mirror.until_killed():
                 mirror.wait_until(
-                    lambda before=before: all(
-                        total(view) > count + 500 for view, count in zip(views, before, strict=True)
-                    ),
-                    SLOW_START_S,
-                    what=f"progress before kill {kill + 1}",
+                    partial(have_grown, views, before), SLOW_START_S, what=f"progress before kill {kill + 1}"
                 )
                 time.sleep(moment)
             if kill == len(moments) // 2:
@@ -122,8 +127,7 @@ def test_order_is_kept_when_leaders_move(primary: Cluster, backup: Cluster, trio
             )
             for broker in (1, 2):
                 trio.stop_broker(broker)
-                written = load.written
-                wait_until(lambda written=written: load.written > written + 500, what="load with a broker down")
+                wait_until(partial(has_grown, load, load.written), what="load with a broker down")
                 trio.start_broker(broker)
         mirror.wait_mirrored(View(primary, into), View(trio, f"primary.{into}"))
         mirror.wait_mirrored(View(trio, out), View(backup, f"trio.{out}"))

@@ -16,6 +16,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from heliograph.lab import Cluster
 from tests.cluster.mirror import (
+    Headers,
     MirrorProcess,
     Record,
     View,
@@ -74,8 +75,8 @@ def test_keys_values_headers_and_times(mirror: MirrorProcess, primary: Cluster, 
     topic = create_topic(primary, unique("plain-variety"), 3)
     now = int(time.time() * 1000)
     sender = producer(primary)
-    many = [("trace", str(index).encode()) for index in range(300)]
-    for key, value, headers, timestamp in [
+    many: Headers = [("trace", str(index).encode()) for index in range(300)]
+    contents: list[tuple[bytes | None, bytes | None, Headers, int]] = [
         (b"k", b"v", [], now),
         (None, b"no key", [], now),
         (b"deleted", None, [], now),
@@ -91,7 +92,8 @@ def test_keys_values_headers_and_times(mirror: MirrorProcess, primary: Cluster, 
         (b"five days old", b"v", [], now - 120 * HOUR_MS),
         (b"soon", b"v", [], now + HOUR_MS // 2),
         (b"now again", b"v", [], now),
-    ]:
+    ]
+    for key, value, headers, timestamp in contents:
         sender.produce(topic, value, key, 0, timestamp=timestamp, headers=headers)
     sender.produce(topic, b"alone in its partition", b"k", 1)
     flushed(sender)
@@ -260,8 +262,9 @@ def test_small_batches_are_merged_under_backlog(mirror: MirrorProcess, primary: 
         create_topic(primary, topic, 2)
         for partition, codec in ((0, "none"), (1, "lz4")):
             values = [text(200, n) for n in range(3000)]
-            small = {"linger_ms": 0, "batch_num_messages": 1, "compression_type": codec}
-            produce(primary, topic, values, partition=partition, **small)
+            produce(
+                primary, topic, values, partition=partition, linger_ms=0, batch_num_messages=1, compression_type=codec
+            )
     assert len(read_batches(primary, topic)) == 3000
     mirror.wait_mirrored(View(primary, topic), View(backup, f"plain.{topic}"))
     for partition in (0, 1):

@@ -156,7 +156,8 @@ def test_many_groups_in_one_call(broker: Cluster, topic: str) -> None:
         for index in range(300)
     }
     written = ask(broker, lambda client: commit_offsets(client, offsets))
-    assert (written.found.keys(), written.failed) == (offsets.keys(), {})
+    assert set(written.found) == set(offsets)
+    assert written.failed == {}
     assert ask(broker, list_groups).keys() >= offsets.keys()
     assert ask(broker, lambda client: fetch_commits(client, offsets)).found == offsets
     states = ask(broker, lambda client: describe_groups(client, dict.fromkeys(offsets, ""))).found

@@ -230,6 +230,10 @@ class Topic:
     cleanup: str
 
 
+def wait_for_heartbeats(mirror: MirrorProcess, view: View) -> None:
+    mirror.wait_until(lambda: sum(view.counts() or []) >= 2, 40, what=f"heartbeats in {view.topic}")
+
+
 @pytest.fixture(scope="module")
 def lab_two(sides: tuple[Cluster, Cluster], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
     """A run with the aliases and topic of the published lab; all topics of the target after it."""
@@ -250,9 +254,7 @@ def lab_two(sides: tuple[Cluster, Cluster], tmp_path_factory: pytest.TempPathFac
         mirror.wait_until(lambda: len(checkpoints(target, "es-cp4i")) >= len(PRODUCTS), 40, what="the checkpoints")
         mirror.wait_until(lambda: all(committed(target, group) for group in PRODUCTS), 40, what="the groups")
         for cluster, topic in ((source, "heartbeats"), (target, "heartbeats"), (target, "es-cp4i.heartbeats")):
-            mirror.wait_until(
-                lambda c=cluster, t=topic: sum(View(c, t).counts() or []) >= 2, 40, what=f"heartbeats in {topic}"
-            )
+            wait_for_heartbeats(mirror, View(cluster, topic))
         assert mirror.stop().code == 0
     assert not [line for line in mirror.stderr if "WARNING" in line or "ERROR" in line], mirror.output
     return described_topics(target)

@@ -61,7 +61,7 @@ def produce(cluster: Cluster, topic: str, *values: bytes) -> None:
     assert producer.flush(30) == 0
 
 
-def consume(cluster: Cluster, topic: str, count: int) -> list[bytes]:
+def consume(cluster: Cluster, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -107,7 +107,7 @@ def test_two_clusters_are_two(primary: Cluster, backup: Cluster) -> None:
 
 def test_three_brokers_know_each_other(trio: Cluster) -> None:
     for broker_id in (1, 2, 3):
-        assert fetch_broker_ids(trio.port(broker_id)) == {1, 2, 3}
+        assert fetch_broker_ids(trio.port(broker_id)) == frozenset({1, 2, 3})
     create_topic(trio, "lab-three", replicas=3)
 
 
@@ -142,7 +142,7 @@ def test_broker_that_cannot_start_shows_its_log(lab: Lab, primary: Cluster) -> N
     assert "exit code" in str(caught.value)
     assert not (lab.folder.data / "broken-1").exists()
     assert (lab.folder.logs / "broken-1.log").is_file()
-    assert fetch_broker_ids(primary.port(1)) == {1}
+    assert fetch_broker_ids(primary.port(1)) == frozenset({1})
 
 
 def test_alias_twice_is_refused(lab: Lab, primary: Cluster) -> None:

@@ -154,26 +154,24 @@ def lose_and_return(guarded: Guarded, taken: dict[Limited, list[Acl]]) -> float:
     """Take rights away until the mirror names each; the seconds that it took to go on after their return."""
     guarded.mirror.wait_until(lambda: is_calm(guarded.mirror.output), 60, what="an end of earlier lacks")
     said = len(guarded.mirror.stderr)
+
+    def wait_for(text: str, timeout_s: float) -> None:
+        guarded.mirror.wait_until(
+            lambda: any(text in line for line in guarded.mirror.stderr[said:]), timeout_s, what=text
+        )
+
     for user, acls in taken.items():
         user.revoke(acls)
     guarded.produce()
     for user, acl in split(taken):
-        text = f"missing right: {user.principal} lacks {named(acl)} of"
-        guarded.mirror.wait_until(
-            lambda text=text: any(text in line for line in guarded.mirror.stderr[said:]), 60, what=text
-        )
+        wait_for(f"missing right: {user.principal} lacks {named(acl)} of", 60)
     for user, acls in taken.items():
         user.grant(acls)
     began = time.monotonic()
     guarded.produce()
     guarded.mirror.wait_mirrored(*guarded.views, timeout_s=60)
     for _, acl in split(taken):
-        text = f"no longer missing: {named(acl)}"
-        guarded.mirror.wait_until(
-            lambda text=text: any(text in line for line in guarded.mirror.stderr[said:]),
-            max(1.0, began + 60 - time.monotonic()),
-            what=text,
-        )
+        wait_for(f"no longer missing: {named(acl)}", max(1.0, began + 60 - time.monotonic()))
     assert guarded.mirror.is_running
     for user, acl in split(taken):
         for text in (f"missing right: {user.principal} lacks {named(acl)} of", f"no longer missing: {named(acl)}"):

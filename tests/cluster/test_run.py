@@ -63,7 +63,7 @@ def steady(
     only = ("--clusters", "backup", "--clusters", "trio")
     with silent_port() as one, silent_port() as other:
         servers = f"127.0.0.1:{one},{primary.bootstrap},127.0.0.1:{other}"
-        clusters = {"primary": servers, "backup": backup, "trio": trio}
+        clusters: dict[str, Cluster | str] = {"primary": servers, "backup": backup, "trio": trio}
         with MirrorProcess(tmp_path_factory.mktemp("run"), clusters, keys, arguments=only) as mirror:
             yield mirror
 
@@ -168,7 +168,9 @@ def test_positions_are_those_of_mm2(steady: MirrorProcess, primary: Cluster, bac
 
     def stored() -> dict[bytes | None, tuple[int, bytes | None]]:
         records = [record for part in View(backup, "mm2-offsets.primary.internal").read() for record in part]
-        return {record.key: (record.partition, record.value) for record in records if topic.encode() in record.key}
+        return {
+            record.key: (record.partition, record.value) for record in records if topic.encode() in (record.key or b"")
+        }
 
     def values() -> list[bytes | None]:
         return [stored().get(key, (-1, None))[1] for key in keys]
@@ -322,7 +324,7 @@ def test_unreachable_cluster_is_waited_for(
 ) -> None:
     topic = create_topic(primary, unique("waiting"))
     produce(primary, topic, [b"v"] * 10)
-    clusters = {"primary": forwarder.address, "backup": backup}
+    clusters: dict[str, Cluster | str] = {"primary": forwarder.address, "backup": backup}
     with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": topic}) as mirror:
         mirror.wait_for(f'UNREACHABLE: "primary" broker {forwarder.address}: no connection', 15)
         forwarder.open()
@@ -333,7 +335,7 @@ def test_unreachable_cluster_is_waited_for(
 
 def test_stop_while_waiting_for_a_cluster(tmp_path: Path, backup: Cluster) -> None:
     with silent_port() as port:
-        clusters = {"primary": f"127.0.0.1:{port}", "backup": backup}
+        clusters: dict[str, Cluster | str] = {"primary": f"127.0.0.1:{port}", "backup": backup}
         with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": ".*"}) as mirror:
             mirror.wait_for("UNREACHABLE", 15)
             assert_stops(mirror, signal.SIGTERM)
@@ -422,7 +424,7 @@ def test_more_replicas_than_brokers(key: str, tmp_path: Path, primary: Cluster, 
 
 def test_cluster_mirrored_to_itself(tmp_path: Path, primary: Cluster) -> None:
     before = topics(primary)
-    clusters = {"one": primary, "other": f"localhost:{primary.port(1)}"}
+    clusters: dict[str, Cluster | str] = {"one": primary, "other": f"localhost:{primary.port(1)}"}
     with MirrorProcess(tmp_path, clusters, {"one->other.topics": ".*"}) as mirror:
         refused(mirror, "one->other", '"one" and "other" are the same cluster', "bootstrap.servers")
     assert topics(primary) == before

@@ -210,7 +210,7 @@ def resource(ring: Ring, folder: Path) -> str:
             user_key=(own / "user.key").read_text(),
         )
         pair = {"certificate": "user.crt", "key": "user.key", "secretName": f"{cluster.alias}-user"}
-        login = {"type": "scram-sha-512", "username": "mirror"}
+        login: dict[str, object] = {"type": "scram-sha-512", "username": "mirror"}
         login |= {"passwordSecret": {"secretName": f"{cluster.alias}-user", "password": "password"}}
         clusters.append(
             {
@@ -328,9 +328,11 @@ def test_a_store_and_a_password_that_are_replaced_count_from_the_next_connection
 ) -> None:
     """First the wrong authority is trusted; later the password changes, in its file and on the cluster."""
     user, passwords, store = unique("rotating"), tmp_path / "passwords", tmp_path / "ca.crt"
-    for kind in (ResourceType.TOPIC, ResourceType.GROUP):
-        rule = Acl(principal=f"User:{user}", operation=Operation.ALL, resource_type=kind, name="*")
-        as_admin(north, lambda cluster, rule=rule: create_acls(cluster, [rule]))
+    rules = [
+        Acl(principal=f"User:{user}", operation=Operation.ALL, resource_type=kind, name="*")
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+    ]
+    as_admin(north, lambda cluster: create_acls(cluster, rules))
 
     def change(password: str) -> None:
         passwords.write_text(f"mirror = {password}\n")

@@ -26,6 +26,10 @@ SHORT = {"retention.bytes": "50000000", "segment.bytes": "10000000", "retention.
 """An hour of load does not stay on the disk."""
 
 
+def wait_for_ten(mirror: MirrorProcess, copy: View) -> None:
+    mirror.wait_until(lambda: copy.counts() == [10], 60, what=f"the copy {copy.topic}")
+
+
 @pytest.mark.long
 @pytest.mark.timeout(MINUTES * 60 + 900)
 def test_memory_and_open_files_stay_flat_under_load_while_topics_come_and_go(
@@ -53,8 +57,7 @@ def test_memory_and_open_files_stay_flat_under_load_while_topics_come_and_go(
                     break
                 passing = create_topic(primary, f"{prefix}-passing-{number}")
                 produce(primary, passing, [b"passing"] * 10)
-                copy = View(backup, f"primary.{passing}")
-                mirror.wait_until(lambda copy=copy: copy.counts() == [10], 60, what=f"the copy of {passing}")
+                wait_for_ten(mirror, View(backup, f"primary.{passing}"))
                 delete_topic(primary, passing)
                 time.sleep(max(0.0, TOPIC_EVERY_S - (time.monotonic() - began)))
     growths = {kind: growth_of(samples) for kind, samples in sampler.samples.items()}

@@ -50,12 +50,14 @@ def test_one_job_per_epoch_and_its_tasks_moved_everything(primary: Cluster, back
     keys = {"primary->backup.topics": topic, "epoch.ms": "1500", "tasks.max": "2", **conf}
     target = View(backup, f"primary.{topic}")
     with MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys) as mirror:
+
+        def wait_for_each(count: int) -> None:
+            mirror.wait_until(lambda: target.counts() == [count] * 4, SLOW_START_S, what="the copy")
+
         for part in range(4):
             for partition in range(4):
                 produce(primary, topic, [f"{part}-{number}".encode() for number in range(100)], partition=partition)
-            mirror.wait_until(
-                lambda part=part: (target.counts() or [0]) == [100 * (part + 1)] * 4, SLOW_START_S, what="the copy"
-            )
+            wait_for_each(100 * (part + 1))
             time.sleep(1.5)
         mirror.stop()
     epochs, records = _summary(mirror)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from heliograph.lab import Cluster
-from tests.cluster.mirror import MirrorProcess, View, create_topic, grow_topic, produce, producer, unique
+from tests.cluster.mirror import Headers, MirrorProcess, View, create_topic, grow_topic, produce, producer, unique
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -39,7 +39,7 @@ def check(mirror: MirrorProcess, source: Cluster, target: Cluster) -> None:
     sender = producer(source, linger_ms=0)
     now = int(time.time() * 1000)
     for index in range(50):
-        headers = [("a", None), ("b", b""), ("a", str(index).encode())]
+        headers: Headers = [("a", None), ("b", b""), ("a", str(index).encode())]
         sender.produce(topic, str(index).encode(), None, len(CODECS), timestamp=now - index, headers=headers)
         assert sender.flush(30) == 0
     mirror.wait_mirrored(View(source, topic), copy)

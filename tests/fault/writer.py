@@ -195,7 +195,8 @@ class TransactionalWriter(Writer):
     def _abort(self, sender: Any) -> None:
         while True:
             try:
-                return sender.abort_transaction(15)
+                sender.abort_transaction(15)
+                return
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise

@@ -177,7 +177,7 @@ def _others(ask: Callable[[bytes], bytes]) -> list[Answer]:
     part = topic.ListOffsetsPartition
     wanted = [part(partition_index=index, current_leader_epoch=-1, timestamp=-1) for index in (0, 1, 2)]
     named = messages.MetadataRequest.MetadataRequestTopic
-    requests = [
+    requests: list[tuple[Callable[[], messages.ApiMessage], tuple[int, ...]]] = [
         (lambda: messages.MetadataRequest(topics=None, allow_auto_topic_creation=False), (12, 9, 7, 1)),
         (
             lambda: messages.MetadataRequest(

@@ -242,7 +242,8 @@ class SaslPeer:
         for turn in itertools.count():
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             request = await reader.readexactly(size)
-            answer = request[4:8] + self._body(*struct.unpack_from(">hh", request), request)
+            api_key, version = struct.unpack_from(">hh", request)
+            answer = request[4:8] + self._body(api_key, version, request)
             frame = struct.pack(">i", len(answer)) + answer
             if turn == self._break_at and self.kind in _ANYWHERE:
                 if await self._break(frame, reader, writer):
@@ -368,7 +369,7 @@ class SaslPeer:
 def token_peer(rng: random.Random, secret: str) -> tuple[str, Serve]:
     """An HTTP server that gives no token."""
     deep = b"[" * 100_000
-    wrong = rng.choice((1, None, [], {}, "", "two words", "a\x01b", "a\nb", "ä", True, "\ud800"))
+    wrong: object = rng.choice((1, None, [], {}, "", "two words", "a\x01b", "a\nb", "ä", True, "\ud800"))
     status = rng.choice((201, 204, 400, 401, 403, 404, 429, 500, 503, 999))
     location = rng.choice((b"file:///etc/passwd", b"ftp://x/", b"http://127.0.0.1:1/", b"/again", b"https://x/"))
     kind = rng.choice(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 from uuid import UUID
@@ -114,9 +115,9 @@ def test_request_equals_both_oracles(version: int, transactional_id: str | None,
 def test_request_passes_batches_on_uncopied_and_in_slices(version: int) -> None:
     topic = topic_keys(version)[0]
     batch = memoryview(bytearray(b"0123456789"))
-    options = {"correlation_id": 1, "client_id": None, "timeout_ms": 1}
-    whole = k00.encode_produce_request(version, [(topic, [ProducePartition(0, batch)])], **options)
-    sliced = k00.encode_produce_request(version, [(topic, [ProducePartition(0, [batch[:3], batch[3:]])])], **options)
+    encode = partial(k00.encode_produce_request, version, correlation_id=1, client_id=None, timeout_ms=1)
+    whole = encode([(topic, [ProducePartition(0, batch)])])
+    sliced = encode([(topic, [ProducePartition(0, [batch[:3], batch[3:]])])])
     assert any(buffer is batch for buffer in whole)
     assert b"".join(whole) == b"".join(sliced)
 

@@ -30,11 +30,10 @@ from heliograph.mirror.express import (
     FEW_RECORDS_BYTES,
     MAX_MERGED_BATCHES,
     MAX_SMALL_BYTES,
-    MERGED_BYTES,
     next_parts,
     small_bytes_at,
 )
-from heliograph.mirror.record import Chunk
+from heliograph.mirror.record import MERGED_BYTES, Chunk
 from tests.unit.logs import at_offset
 
 NO_LIMIT = 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
@@ -95,6 +96,16 @@ def test_every_planted_disorder_is_found(numbers: list[int], data: st.DataObject
     assert not verdict.is_good
 
 
+class Change(TypedDict, total=False):
+    """Fields of a record, and what they become."""
+
+    partition: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -110,7 +121,7 @@ def test_every_planted_disorder_is_found(numbers: list[int], data: st.DataObject
     ],
 )
 @pytest.mark.parametrize("compacted", [False, True])
-def test_every_planted_alteration_is_found(change: dict[str, object], compacted: bool) -> None:
+def test_every_planted_alteration_is_found(change: Change, compacted: bool) -> None:
     source = written(PLAIN, range(10))
     target = [replace(record, **change) if record.offset == 5 else record for record in source]
     verdict = judge(source, target, PLAIN, compacted=compacted)

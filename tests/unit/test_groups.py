@@ -350,7 +350,8 @@ def test_an_answer_without_a_committed_partition_is_a_typed_error() -> None:
 def test_no_groups_take_no_requests() -> None:
     async def test() -> None:
         async with FakeCluster("a") as fake, client(fake) as cluster:
-            assert await fetch_commits(cluster, []) == await commit_offsets(cluster, {}) == Answers()
+            assert await fetch_commits(cluster, []) == Answers()
+            assert await commit_offsets(cluster, {}) == Answers()
             assert await describe_groups(cluster, {}) == Answers()
             assert not fake.calls
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from heliograph.errors import AuthenticationFailed, ConfigError
 from heliograph.kafka.jaas import format_jaas, parse_jaas
-from heliograph.kafka.sasl import fetch_token, read_login
+from heliograph.kafka.sasl import read_login
+from heliograph.kafka.tokens import fetch_token
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

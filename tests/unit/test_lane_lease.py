@@ -12,7 +12,7 @@ import pytest
 from heliograph.kafka.batch import NewRecord
 from heliograph.mirror import formats, listener
 from heliograph.mirror.lane import Lane
-from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.lease import Lease, Process, Tenancy, clock
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
 
 TERM = 4
@@ -59,13 +59,31 @@ def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(monkeypa
             world.source.append("t", 0, recent(0, 2))
             await lane.until_copied(2)
             await lane.until_entry(2)
-            now = listener.clock()
+            now = clock()
             monkeypatch.setattr(listener, "clock", lambda: now + 60)
             world.source.append("t", 0, recent(2, 2))
             end = world.target.partition(LEDGER, 0).end
             await lane.end()
             assert world.copied() == numbers(2)
             assert world.target.partition(LEDGER, 0).end == end
+
+    run(test())
+
+
+def test_a_renewal_that_waited_while_the_lane_stood_still_is_not_taken_for_fresh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        async with World() as world, world.lane(term=TERM, lease_ms=60_000) as lane:
+            world.source.append("t", 0, recent(0, 2))
+            await lane.until_copied(2)
+            await lane.until_entry(2)
+            now = clock()
+            renew(world)  # it is read when the clock has jumped, and answers a question from before
+            world.source.append("t", 0, recent(2, 2))
+            monkeypatch.setattr(listener, "clock", lambda: now + 60)
+            await lane.end()
+            assert world.copied() == numbers(2)
 
     run(test())
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph.mirror import fetcher
+from heliograph.mirror import fetcher, formats
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import LedgerRow
 from tests.fake_cluster import Call
 from tests.unit.lanes import World, numbers, recent, run
@@ -153,7 +154,7 @@ def test_a_marker_at_the_end_is_of_the_epoch_that_counts(fetch_version: int) -> 
 
 
 def lane_position(world: World) -> int:
-    entries = [record.entry for record in world.ledger() if hasattr(record, "entry")]
+    entries = [record.entry for record in world.ledger() if isinstance(record, formats.EntryRecord)]
     return entries[-1].source_offset if entries else -1
 
 
@@ -229,7 +230,7 @@ def test_a_leader_that_learns_of_the_epoch_goes_on(fetch_version: int) -> None:
 
 
 def told(world: World) -> list[str]:
-    return [record.text for record in world.ledger() if hasattr(record, "text")]
+    return [record.text for record in world.ledger() if isinstance(record, formats.Trouble | Loss)]
 
 
 def test_a_broker_that_knows_no_leader_epochs_is_copied_from() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heliograph.config import parse_settings
 from heliograph.kafka.admin import EARLIEST
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror import loss_book
+from heliograph.mirror import store
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss, acknowledged, loss_of, merge, newest
@@ -219,8 +219,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Loss | Rejected]:
         await asyncio.sleep(0)
         found.extend(rejected)
 
-    monkeypatch.setattr(loss_book.store, "write_losses", losses)
-    monkeypatch.setattr(loss_book.store, "write_rejected", rejected)
+    monkeypatch.setattr(store, "write_losses", losses)
+    monkeypatch.setattr(store, "write_rejected", rejected)
     return found
 
 

@@ -23,7 +23,7 @@ RECORDS = st.one_of(
     ),
     st.builds(Heartbeat, source=NAMES, target=NAMES, time_ms=LONGS),
 )
-VECTORS = [
+VECTORS: list[tuple[OffsetSync | Checkpoint | Heartbeat, str, str]] = [
     (
         OffsetSync(topic="topic1", partition=2, upstream=5, downstream=6),
         "0006746f7069633100000002",

@@ -105,8 +105,7 @@ def test_a_lane_goes_on_when_names_resolve_again(resolver: Resolver) -> None:
         async with World() as world:
             world.source.append("t", 0, recent(0, 3))
             resolver.is_gone = True
-            bootstraps = {"source_bootstrap": named(world.source), "target_bootstrap": named(world.target)}
-            async with world.lane(**bootstraps) as lane:
+            async with world.lane(source_bootstrap=named(world.source), target_bootstrap=named(world.target)) as lane:
                 await lane.until(lambda: resolver.asked > 2)
                 resolver.is_gone = False
                 await lane.until_copied(3)

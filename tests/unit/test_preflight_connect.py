@@ -16,6 +16,7 @@ from kafka.protocol.sasl import SaslHandshakeRequest
 
 from heliograph.config.load import parse_settings
 from heliograph.errors import ConfigError
+from heliograph.kafka import messages
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lab.pki import Authority, Signed
@@ -36,7 +37,7 @@ NOW = datetime.datetime.now(datetime.UTC)
 @pytest.fixture(autouse=True)
 def _fake_brokers_do_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have no administrative requests, which the check would miss."""
-    monkeypatch.setattr(probe_module.messages, "lacking", lambda *_: [])
+    monkeypatch.setattr(messages, "lacking", lambda *_: [])
 
 
 @pytest.fixture(scope="module")

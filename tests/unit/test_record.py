@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import cramjam
@@ -143,7 +144,7 @@ def plain_body(chunk: Chunk) -> bytes:
 def by_kafka_python(chunk: Chunk) -> list[tuple[int, int, bytes | None, bytes | None, tuple[object, ...]]]:
     """Decode a chunk: offset, timestamp, key, value, headers."""
     assert DefaultRecordBatch(bytes(chunk.data)).validate_crc()
-    plain = chunk.data[:HEADER_SIZE] + plain_body(chunk)
+    plain = bytearray(chunk.data[:HEADER_SIZE]) + plain_body(chunk)
     plain[22] = 0
     struct.pack_into(">i", plain, 8, len(plain) - 12)
     return [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in DefaultRecordBatch(bytes(plain))]
@@ -197,11 +198,10 @@ def test_reencode_equals_the_model(log: list[Source], start: int, max_bytes: int
 @settings(deadline=None)
 @given(log=logs(), codec=st.integers(0, 4))
 def test_reencode_again_from_any_acknowledged_chunk_gives_the_same_records(log: list[Source], codec: int) -> None:
-    batches = to_batches(log)
-    options = {"max_bytes": 200, "codec": codec}
-    chunks = reencode(batches, position=0, **options)
+    reencode_from = partial(reencode, to_batches(log), max_bytes=200, codec=codec)
+    chunks = reencode_from(position=0)
     for index, chunk in enumerate(chunks):
-        rest = reencode(batches, position=chunk.source_end, **options)
+        rest = reencode_from(position=chunk.source_end)
         got = [record for chunk in rest for record in check_chunk(chunk, codec, 200)]
         assert got == [record for chunk in chunks[index + 1 :] for record in check_chunk(chunk, codec, 200)]
 

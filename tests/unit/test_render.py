@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 
-from heliograph.render import OutputFormat, render_rows
+from heliograph.render import OutputFormat, Row, render_rows
 
-ROWS = [{"alias": "primary", "pid": 12, "state": "running"}, {"alias": "b", "pid": None, "state": "stopped"}]
+ROWS: list[Row] = [
+    {"alias": "primary", "pid": 12, "state": "running"},
+    {"alias": "b", "pid": None, "state": "stopped"},
+]
 
 
 def test_table_aligns_numbers_right_and_concludes() -> None:

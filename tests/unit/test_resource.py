@@ -185,7 +185,7 @@ def test_field_of_pods_is_known_and_kept(base: str, name: str) -> None:
 def test_field_of_a_connector_is_known(block: str, field: str) -> None:
     more = "" if block == "sourceConnector" else "sourceConnector: {}\n"
     loaded = inspect(with_mirror(f"{more}{block}:\n  {field}"))
-    assert loaded.valid_settings()
+    assert loaded.valid_settings().flows
     assert texts(loaded, Severity.WARNING) == []
 
 
@@ -219,13 +219,13 @@ OAUTH_FIELDS = {
 @pytest.mark.parametrize("name", OAUTH_FIELDS)
 def test_field_of_oauth_is_known(name: str, secrets: Path) -> None:
     loaded = inspect(with_cluster(f"authentication:\n  type: oauth\n  {name}: {OAUTH_FIELDS[name]}"), secrets)
-    assert loaded.valid_settings()
+    assert loaded.valid_settings().flows
     assert texts(loaded, Severity.WARNING) == []
 
 
 def test_status_is_known() -> None:
     loaded = inspect(OLD + "status:\n  conditions: []\n  url: x\n")
-    assert loaded.valid_settings()
+    assert loaded.valid_settings().flows
     assert [finding.what for finding in of(loaded, "resource-field")] == ['"status" has no effect here']
 
 
@@ -273,7 +273,7 @@ def test_lost_indentation_is_hinted_at(text: str, error: str) -> None:
 
 def test_unknown_field_that_resembles_nothing_is_a_warning() -> None:
     loaded = inspect(with_spec("zzz: 1"))
-    assert loaded.valid_settings()
+    assert loaded.valid_settings().flows
     assert [finding.rule for finding in loaded.valid_settings().warnings] == ["unknown-key"]
 
 
@@ -541,7 +541,7 @@ def test_connectors_of_a_flow_must_agree(key: str, value: str, other: str) -> No
     (error,) = of(inspect(text), "connectors-differ")
     assert error.what.startswith(f"{key} of A->B is {value} for the source connector and {defaults[key]} for")
     assert error.place is not None
-    assert load(with_mirror(f"sourceConnector: {{config: {{{key}: {value}}}}}\nheartbeatConnector: {{}}"))
+    assert load(with_mirror(f"sourceConnector: {{config: {{{key}: {value}}}}}\nheartbeatConnector: {{}}")).flows
 
 
 @pytest.mark.parametrize("setting", [f"replication.policy.class: {IDENTITY}", "replication.policy.separator: _"])

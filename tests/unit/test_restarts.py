@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from heliograph.config import parse_settings
 from heliograph.config.settings import AutoRestart
 from heliograph.errors import ConfigError
-from heliograph.mirror import life as life_module
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.outcomes import Outcome
+from heliograph.mirror.plan import Workforce
 from heliograph.mirror.restarts import Restarts, restart_delay_s
 from heliograph.mirror.spells import Spell, Waits
 from tests.unit.logs import ENTRY
@@ -116,9 +116,10 @@ def test_a_wish_that_cannot_be_is_refused(field: str) -> None:
 
 class NoEpochs:
     is_local = True
-    slots = 1
+    workforce = Workforce(frozenset("1"), 1)
 
     def start(self) -> None: ...
+    def equip(self) -> None: ...
     def run(self, plan: Any, terms: Any) -> list[Any]:
         return []
 
@@ -153,7 +154,7 @@ def bring_up(
         return [life.flow for life in driver._ready()]
 
     monkeypatch.setattr(FlowDriver, "prepare", prepare)
-    monkeypatch.setattr(life_module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     return pauses, asyncio.run(test())
 
 

@@ -37,7 +37,7 @@ def settings_of(keys: str) -> Settings:
 
 def rights(keys: str, cluster: str) -> set[str]:
     settings = settings_of(keys)
-    users = {(flow.name, role): "User:mirror" for flow in settings.flows for role in Role}
+    users: dict[tuple[str, str], str] = {(flow.name, role): "User:mirror" for flow in settings.flows for role in Role}
     return {str(right) for right in rights_of(settings, users)[cluster, "User:mirror"]}
 
 
@@ -86,7 +86,7 @@ def test_prefix_naming_moves_the_rights_on_the_target() -> None:
 
 def test_each_user_gets_the_rights_of_its_roles() -> None:
     settings = settings_of(PASSIVE)
-    users = {("na->eu", role): f"User:{role.kind}" for role in Role}
+    users: dict[tuple[str, str], str] = {("na->eu", role): f"User:{role.kind}" for role in Role}
     found = rights_of(settings, users)
     assert {str(right) for right in found["na", "User:consumer"]} == {'Read on all topics that begin with "LH."'}
     assert 'Describe on all topics that begin with "LH."' in {str(right) for right in found["na", "User:admin"]}
@@ -138,7 +138,7 @@ def test_every_right_says_what_is_lost_without_it() -> None:
 
 def test_commands_and_resources_for_the_administrator() -> None:
     settings = settings_of(PASSIVE)
-    users = {("na->eu", role): "User:CN=mirror,O=x" for role in Role}
+    users: dict[tuple[str, str], str] = {("na->eu", role): "User:CN=mirror,O=x" for role in Role}
     needed = rights_of(settings, users)["eu", "User:CN=mirror,O=x"]
     found = commands(needed, "User:CN=mirror,O=x", ["b:2"])
     assert (

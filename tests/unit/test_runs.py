@@ -51,7 +51,8 @@ def test_an_open_page_writes_every_run_once_and_covers_everything(
     shape: list[tuple[int, int, int]], cuts: list[int], data: st.DataObject
 ) -> None:
     runs = laid_out(shape, 0, 0)
-    open_page, stored = OpenPage(0), {}
+    open_page = OpenPage(0)
+    stored: dict[int, Page] = {}
     for at, run in enumerate(runs):
         open_page.close(run)
         if at % data.draw(st.sampled_from(cuts)) == 0:
@@ -111,7 +112,8 @@ def test_joined_spans_pair_the_nth_record_with_the_nth(
     source_shape: list[tuple[int, int]], target_shape: list[tuple[int, int]]
 ) -> None:
     def offsets(shape: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
-        at, made, each = 0, [], []
+        at, made = 0, []
+        each: list[int] = []
         for gap, length in shape:
             made.append((at + gap, length))
             each += range(at + gap, at + gap + length)

@@ -271,7 +271,8 @@ def test_rebuild_runs(syncs: list[Sync], foreign: list[tuple[int, int]], runs: l
 @given(data=st.data(), lag_max=st.sampled_from([0, 3, 100]))
 def test_rebuilt_runs_are_true_and_none_is_missing_near_a_sync(data: st.DataObject, lag_max: int) -> None:
     """A copy with gaps on the source and foreign records on the target, told by its syncs alone."""
-    rule, syncs, truth, foreign = SyncRule(lag_max), [], {}, []
+    rule, syncs, foreign = SyncRule(lag_max), [], []
+    truth: dict[int, int] = {}
     source = target = 0
     for _ in range(data.draw(st.integers(1, 10))):
         length = data.draw(st.integers(1, 150))

@@ -170,11 +170,15 @@ def test_a_leader_renews_and_steps_down_at_once_for_a_higher_term() -> None:
         async with contenders("a") as (cluster, watch, (first,)):
             await first.come_to_lead()
             holding = first.hold()
+
+            async def until_more_than(count: int) -> None:
+                await cluster.wait_until(lambda: len(leases(cluster)) > count)
+
             for _ in range(5):
                 count = len(leases(cluster))
                 watch.now += 2.0
                 first.tenure.stir()
-                await cluster.wait_until(lambda count=count: len(leases(cluster)) > count)
+                await until_more_than(count)
                 await cluster.wait_until(lambda: first.flow.ledger.end == cluster.partition(LEDGER, 0).end)
                 assert first.tenure.leads()
             other = replace(leases(cluster)[-1], holder=Process(owner="z", host="z", pid=3), term=2)
