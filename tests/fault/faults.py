@@ -206,7 +206,7 @@ def _has_standalone(world: World) -> bool:
 
 
 def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault]:
-    """All kinds; none lasts longer than `longest_s` before it is healed."""
+    """All kinds; processes are frozen for up to `longest_s`, the rest is over sooner."""
     brief = min(longest_s, 5.0)
     faults = [
         Fault(name="kill lane", harm=kill_lane, weight=2),
@@ -225,7 +225,7 @@ def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault
         Fault(name="stop everything", harm=stop_everything, weight=0.5),
     ]
     if second_driver_too:
-        faults.append(Fault(name="second driver", harm=second_driver, longest_s=longest_s, may_end=True))
+        faults.append(Fault(name="second driver", harm=second_driver, longest_s=brief, may_end=True))
     for side in SIDES:
         faults += [
             Fault(name=f"kill {side} broker", harm=partial(kill_broker, side=side), longest_s=brief),
@@ -238,7 +238,7 @@ def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault
             ),
         ]
         faults += [
-            Fault(name=f"{name} {side}", harm=partial(weather, side=side, bad=bad), weight=0.7, longest_s=longest_s)
+            Fault(name=f"{name} {side}", harm=partial(weather, side=side, bad=bad), weight=0.7, longest_s=brief)
             for name, bad in WEATHERS.items()
         ]
     return faults
