@@ -1,4 +1,4 @@
-"""What a new count means for the runs of the counts before it. Pure."""
+"""A new count: its first entry, and what it means for the runs of the counts before it. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
+from heliograph.kafka.admin import EARLIEST, LATEST
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Entry, PackedLineage
 from heliograph.mirror.runs import OpenPage, Page, Run
@@ -29,6 +30,35 @@ class Start(NamedTuple):
 
     offset: int
     past: Past
+
+
+class Extent(NamedTuple):
+    """How far the two logs of a partition reach."""
+
+    source_start: int
+    source_end: int
+    target_end: int
+
+
+def first_entry(
+    start: Start, extent: Extent, *, known: Entry | None, count: int, rule: str, source_id: str, target_id: str
+) -> Entry:
+    """Where a copy stands that is about to begin; `known` is the entry of the count before."""
+    offset = {EARLIEST: extent.source_start, LATEST: extent.source_end}.get(start.offset, start.offset)
+    return Entry(
+        source_topic_id=source_id,
+        target_topic_id=target_id,
+        count=count,
+        n=0,
+        source_offset=offset,
+        target_offset=extent.target_end,
+        our_end=extent.target_end,
+        run_source=offset,
+        run_target=extent.target_end,
+        source_end=extent.source_end,
+        lineage=lineage_at_opening(start.past, offset, known),
+        rule=rule,
+    )
 
 
 def lineage_at_opening(past: Past, offset: int, known: Entry | None) -> PackedLineage:

@@ -1,7 +1,8 @@
-"""One flow on the driver: what it mirrors, where each partition stands, what went wrong.
+"""One flow on the driver: it comes up, finds what to mirror, gives it to lanes and takes it back.
 
-Owns the flow's two cluster clients and its ledger in memory. It opens counts (the
-driver alone does), creates target topics, and answers a lane's troubles by policy.
+Owns the flow's two cluster clients and its ledger in memory. Where partitions stand is in
+`standing`, how a count is opened in `opening`, what the policies say in `loss_book`; here
+is the order in which these are asked.
 """
 
 from __future__ import annotations
@@ -9,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from heliograph.config.settings import ClusterSettings, Flow, Settings
+from heliograph.config.settings import Flow, Settings
 from heliograph.errors import (
     ClusterChanged,
-    ConfigError,
     CorruptBatch,
     ForeignWrites,
-    HeliographError,
-    NotAuthorized,
     RecordRefused,
     RulesChanged,
     SecondWriter,
@@ -26,38 +24,28 @@ from heliograph.errors import (
     TopicRecreated,
 )
 from heliograph.kafka.acls import Operation
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
-from heliograph.kafka.cluster import Catalogue, Cluster
-from heliograph.kafka.compression import Codec
-from heliograph.kafka.groups import CLASSIC, describe_groups
-from heliograph.kafka.security import Security
-from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
-from heliograph.mirror import formats, store
-from heliograph.mirror.access import Role, for_executors, security_of
-from heliograph.mirror.counts import Past, Start, lineage_at_opening, pages_at_opening
-from heliograph.mirror.demand import internal_topics, too_few_brokers, wanted_topics
+from heliograph.kafka.admin import EARLIEST, LATEST
+from heliograph.mirror import formats, obstacles, store
+from heliograph.mirror.access import Role, cluster_of, security_of
+from heliograph.mirror.counts import Past, Start
+from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
-from heliograph.mirror.mm2 import OffsetSync
-from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow, counting_rule
-from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of, source_made_anew, target_made_anew
-from heliograph.mirror.rebuild import rebuild_pages
+from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
+from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
+from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
 from heliograph.mirror.restarts import Restarts
-from heliograph.mirror.runs import OpenPage, Page
-from heliograph.mirror.spells import Spell, Waits
+from heliograph.mirror.spells import Unwritten, Waits
+from heliograph.mirror.standing import Standing, place_of
 from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
+from heliograph.mirror.terms import client_id_of, terms_of
 from heliograph.mirror.throttling import Throttling
 
 log = logging.getLogger("heliograph")
 
-MAX_COUNT = 32767
-FETCH_MAX_BYTES = 8 * 1024 * 1024
-PARTITION_BYTES = 2 * 1024 * 1024
-"""Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
-LEADER_PAUSE_S = 0.5
 RESTARTABLE = (RecordRefused.code, CorruptBatch.code)
 """What stops a partition and may be mended outside; what a policy stops stays stopped."""
 
@@ -70,24 +58,10 @@ class FlowDriver:
         self.name = flow.name
         self._settings = settings
         self._is_local = is_local
-        user = "" if flow.client_id == flow.name else f"{flow.client_id}|"
-        self._client_id = f"{user}{flow.name}|{flow.connector_name}"
-        self._source_bootstrap = _addresses(settings.clusters[flow.source])
-        self._target_bootstrap = _addresses(settings.clusters[flow.target])
-        self.source = Cluster(
-            flow.source,
-            self._source_bootstrap,
-            client_id=f"{self._client_id}|replication-source-admin",
-            security=security_of(settings, flow, Role.SOURCE_ADMIN),
-        )
-        self.target = Cluster(
-            flow.target,
-            self._target_bootstrap,
-            client_id=f"{self._client_id}|replication-target-admin",
-            security=security_of(settings, flow, Role.TARGET_ADMIN),
-        )
+        client_id = client_id_of(flow)
+        self.source = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{client_id}|replication-source-admin")
+        self.target = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{client_id}|replication-target-admin")
         self.targets = TargetTopics(flow, self.target)
-        self.entries: dict[PartitionName, Entry] = {}
         self.tenure: Tenure | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
@@ -105,15 +79,9 @@ class FlowDriver:
         self.has_failed = asyncio.Event()
         self.throttling = Throttling(flow.name)
         self._waits = Waits(flow.name)
-        self._unwritten = Spell()
+        self._unwritten = Unwritten(flow.name)
         self._producer_id = -1
-        self._positions: dict[PartitionName, int] = {}
-        self._answered: set[PartitionName] = set()
-        """Partitions of which nothing is on its way to the target: all that lanes sent was answered."""
-        self._known: dict[PartitionName, Entry] = {}
-        self._pages: dict[PartitionName, OpenPage] = {}
-        """The pages being filled, as the lanes gave them back."""
-        self._reset = EARLIEST if flow.auto_offset_reset == "earliest" else LATEST
+        self._standing = Standing(flow.name)
         self.carried = ""
         """What is told of its groups with its progress."""
         self.ledger_moved = asyncio.Event()
@@ -141,18 +109,14 @@ class FlowDriver:
         """
         flow = self.flow
         source, target = await self.source.refresh(), await self.target.refresh()
-        if source.cluster_id and source.cluster_id == target.cluster_id:
-            raise ConfigError(
-                f'"{flow.source}" and "{flow.target}" are the same cluster ({source.cluster_id})',
-                where=self.name,
-                remedy="check the two bootstrap.servers",
-            )
-        await self._refuse_beside_mm2()
-        await self._lacks.look(list(self._wanted_topics(source)))
+        obstacles.refuse_one_cluster(flow, source, target)
+        await obstacles.refuse_beside_mm2(flow, self.target)
+        wanted = wanted_topics(flow, source)
+        await self._lacks.look(list(wanted))
         topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
-        self._check_factors(target, self._wanted_topics(source))
+        obstacles.refuse_too_many_replicas(flow, target, wanted.values())
         kept_elsewhere = flow.ledger_topic if topic != flow.ledger_topic else ""
-        internal = [wanted for wanted in internal_topics(flow) if wanted.name != kept_elsewhere]
+        internal = [new for new in internal_topics(flow) if new.name != kept_elsewhere]
         await store.ensure_topics(self.target, internal, vital={flow.offset_storage_topic, topic})
         identity = (topic, self.target.catalogue.topics[topic].topic_id)
         if identity == self._ledger_identity:
@@ -187,16 +151,12 @@ class FlowDriver:
         store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
         await store.read_on(self.target, self.ledger_topic, self.ledger)
         self._producer_id = claim.producer_id
-        self._positions = stored.found
-        self.entries.clear()
-        self._answered.clear()
-        self._known = self.ledger.entries
-        self._pages = {where: self.ledger.partitions[where].open_page() for where in self._known}
+        self._standing.begin(self.ledger, stored.found)
         await self.discover()
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
-        came_back = await self._lacks.look(list(self._wanted_topics(self.source.catalogue)))
+        came_back = await self._lacks.look(list(wanted_topics(self.flow, self.source.catalogue)))
         if self.ledger_topic:
             await self._lacks.write_down(self.ledger_topic)
         return came_back
@@ -204,6 +164,11 @@ class FlowDriver:
     def leads(self) -> bool:
         """Whether this process leads the flow, for certain: who does not writes nothing."""
         return self.tenure is None or self.tenure.leads()
+
+    @property
+    def entries(self) -> dict[PartitionName, Entry]:
+        """Of the partitions that are copied."""
+        return self._standing.entries
 
     @property
     def is_read_committed(self) -> bool:
@@ -220,35 +185,12 @@ class FlowDriver:
         needed = (Operation.READ, Operation.WRITE) if is_there else (Operation.READ, Operation.WRITE, Operation.CREATE)
         return self._lacks.forbid(self.flow.ledger_topic, needed)
 
-    async def _refuse_beside_mm2(self) -> None:
-        try:
-            described = await describe_groups(self.target, {self.flow.group_id: CLASSIC})
-            members = described.the(self.flow.group_id).members
-        except NotAuthorized:
-            return  # named among the missing rights
-        if members:
-            raise ConfigError(
-                f'the group "{self.flow.group_id}" is alive on "{self.flow.target}": '
-                f"MirrorMaker 2 is running there ({', '.join(map(str, members[:3]))})",
-                where=self.name,
-                remedy="stop it first, or give this flow another group.id",
-            )
-
-    def _check_factors(self, target: Catalogue, wanted: Mapping[str, str]) -> None:
-        """Before anything is made: does the target have brokers enough?"""
-        fault = too_few_brokers(self.flow, target, wanted.values())
-        if fault is not None:
-            raise fault
-
     # -- topics --------------------------------------------------------------------------
-
-    def _wanted_topics(self, source: Catalogue) -> dict[str, str]:
-        return wanted_topics(self.flow, source)
 
     async def discover(self) -> bool:
         """Look for new topics and partitions, make their targets, open their counts; did anything change?"""
         source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
-        wanted = self._wanted_topics(source)
+        wanted = wanted_topics(self.flow, source)
         target = await self.targets.ensure(source, wanted)
         present = [
             (topic, partition)
@@ -256,9 +198,7 @@ class FlowDriver:
             if remote in target.topics
             for partition in range(min(len(source.topics[topic].partitions), len(target.topics[remote].partitions)))
         ]
-        gone = self.entries.keys() - set(present)
-        for where in gone:
-            del self.entries[where]
+        gone = self._standing.keep_only(present)
         if gone:
             log.warning(
                 "%s: no longer mirrored: %s (deleted, or not selected any more); what was copied stays",
@@ -273,149 +213,54 @@ class FlowDriver:
 
     async def _enrol(self, fresh: Sequence[PartitionName]) -> int:
         """Give partitions their entry, the ledger's or a new count; how many got one."""
+        standing = self._standing
         starts: dict[PartitionName, Start] = {}
-        known_ones: dict[PartitionName, Entry] = {}
+        going_on: dict[PartitionName, Entry] = {}
         for where in fresh:
-            known = self._known.get(where)
+            known, stored = standing.known.get(where), standing.positions.get(where)
             if known is None:
-                stored = self._positions.get(where)
-                starts[where] = Start(self._reset, Past.NOTHING) if stored is None else Start(stored, Past.OTHERS)
+                starts[where] = self._first_start() if stored is None else Start(stored, Past.OTHERS)
                 continue
-            source_id, target_id = self._topic_ids(where)
-            if not _same_id(known.source_topic_id, source_id):
-                self._answer(where, source_made_anew(known, source_id), starts)
-            elif not _same_id(known.target_topic_id, target_id):
-                self._answer(where, target_made_anew(known, target_id), starts)
+            source_id, target_id = topic_ids(where, self.flow, source=self.source, target=self.target)
+            place = place_of(known, stored, source_id=source_id, target_id=target_id)
+            if isinstance(place, Outcome):
+                self._answer(where, place, starts)
             elif self.losses.stand(where, known):
                 continue
-            elif self._positions.get(where, 0) > known.source_offset:
-                starts[where] = Start(self._positions[where], Past.OTHERS)
+            elif isinstance(place, Entry):
+                going_on[where] = place
+            else:
+                starts[where] = place
                 log.info(
                     "%s %s-%d: another tool had the flow: its position is %d, the ledger's %d; going on there",
-                    *(self.name, *where, starts[where].offset, known.source_offset),
+                    *(self.name, *where, place.offset, known.source_offset),
                 )
-            else:
-                known_ones[where] = known.moved(source_topic_id=source_id, target_topic_id=target_id)
-        for where, end in (await self._offsets(self.source, known_ones, LATEST)).items():
-            self.entries[where] = known_ones[where].moved(source_end=end)
+        for where, end in (await source_offsets(self.source, going_on, LATEST)).items():
+            standing.entries[where] = going_on[where].moved(source_end=end)
         await self.losses.keep(self.ledger_topic)
         await self._open_counts(starts)
-        return sum(where in self.entries for where in fresh)
+        return sum(where in standing.entries for where in fresh)
+
+    def _first_start(self) -> Start:
+        """Where a partition begins that nobody has copied yet."""
+        return Start(EARLIEST if self.flow.auto_offset_reset == "earliest" else LATEST, Past.NOTHING)
 
     async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
-        """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
+        if starts:
+            await open_counts(
+                starts,
+                self._standing,
+                flow=self.flow,
+                terms=self.terms(),
+                source=self.source,
+                target=self.target,
+                ledger=self.ledger,
+                check=self._check_lead,
+            )
 
-        The counts are in the ledger before any lane can send a batch of theirs. Their positions
-        are stored before that: a position ahead of its entry would look like another tool's.
-        A partition without a leader is left for the next look.
-        """
-        if not starts:
-            return
-        firsts = await self._offsets(self.source, starts, EARLIEST)
-        lasts = await self._offsets(self.source, starts, LATEST)
-        ends = await self._offsets(self.target, starts, LATEST)
-        opened: dict[PartitionName, Entry] = {}
-        pages: dict[PartitionName, dict[int, Page | None]] = {}
-        for where in firsts.keys() & lasts.keys() & ends.keys():
-            wanted, past = starts[where]
-            offset = {EARLIEST: firsts[where], LATEST: lasts[where]}.get(wanted, wanted)
-            source_id, target_id = self._topic_ids(where)
-            opened[where] = Entry(
-                source_topic_id=source_id,
-                target_topic_id=target_id,
-                count=self._next_count(where),
-                n=0,
-                source_offset=offset,
-                target_offset=ends[where],
-                our_end=ends[where],
-                run_source=offset,
-                run_target=ends[where],
-                source_end=lasts[where],
-                lineage=lineage_at_opening(past, offset, self._known.get(where)),
-                rule=counting_rule(read_committed=self.is_read_committed),
-            )
-            pages[where] = pages_at_opening(
-                past,
-                opened[where],
-                known=self._known.get(where),
-                page=self._pages.get(where),
-                pages=self.ledger.partition(where).pages,
-            )
-        await self._rebuild({where: opened[where] for where in opened if starts[where].past is Past.OTHERS}, pages)
+    def _check_lead(self) -> None:
         if self.tenure is not None:
             self.tenure.check()
-        await store.write_positions(self.target, self.terms(), opened)
-        await store.write_entries(self.target, self.ledger_topic, self.flow.group_id, opened, pages)
-        self.entries.update(opened)
-        self._answered.update(where for where in opened if starts[where].past is Past.NOTHING)
-        self._known.update(opened)
-        self._pages.update({where: OpenPage(entry.run_source) for where, entry in opened.items()})
-        self._positions.update({where: entry.source_offset for where, entry in opened.items()})
-
-    async def _rebuild(
-        self, opened: Mapping[PartitionName, Entry], pages: dict[PartitionName, dict[int, Page | None]]
-    ) -> None:
-        """Add what offset syncs prove about records that the ledger does not know; translations there are degraded."""
-        unknown = {where: entry for where, entry in opened.items() if entry.source_offset}
-        if not unknown:
-            return
-        cluster = self.source if self.flow.offset_syncs.location == "source" else self.target
-        topic = self.flow.offset_syncs_topic
-        syncs: list[OffsetSync] = []
-        skipped = 0
-        try:
-            if topic in cluster.catalogue.topics:
-                syncs, skipped = await store.read_parsed(cluster, topic, OffsetSync.parse)
-        except HeliographError as error:
-            log.warning('%s: the offset syncs in "%s" cannot be read: %s', self.name, topic, error)
-        by_partition: dict[PartitionName, list[tuple[int, int]]] = {}
-        for sync in syncs:
-            by_partition.setdefault((sync.topic, sync.partition), []).append((sync.upstream, sync.downstream))
-        for where, entry in unknown.items():
-            pages[where] |= await rebuild_pages(
-                self.target,
-                TopicPartition(self.flow.remote_topic(where[0]), where[1]),
-                by_partition.get(where, []),
-                position=entry.source_offset,
-                target_end=entry.target_offset,
-                count=entry.count,
-            )
-        log.warning(
-            "%s: %d partitions were copied before, and the ledger does not say how: it was rebuilt from %d offset "
-            "syncs (%d records were none); groups that stand there may read records again, and their translation is "
-            "said to be degraded",
-            *(self.name, len(unknown), len(syncs), skipped),
-        )
-
-    def _next_count(self, where: PartitionName) -> int:
-        previous = self.entries.get(where) or self._known.get(where)
-        count = previous.count + 1 if previous else 0
-        if count > MAX_COUNT:
-            raise ConfigError(
-                f"{where[0]}-{where[1]} has used up its {MAX_COUNT} counts",
-                where=self.name,
-                remedy="give the flow another group.id",
-            )
-        return count
-
-    def _topic_ids(self, where: PartitionName) -> tuple[str, str]:
-        source = self.source.catalogue.topics[where[0]]
-        target = self.target.catalogue.topics[self.flow.remote_topic(where[0])]
-        return source.topic_id.hex, target.topic_id.hex
-
-    async def _offsets(self, cluster: Cluster, wanted: Iterable[PartitionName], which: int) -> dict[PartitionName, int]:
-        """An end of the log of each partition; those whose leader does not answer are left out."""
-        if cluster is self.source:
-            names = {TopicPartition(*where): where for where in wanted}
-        else:
-            names = {TopicPartition(self.flow.remote_topic(where[0]), where[1]): where for where in wanted}
-        answers = await list_offsets(cluster, names, which)
-        silent = [name for name, answer in answers.items() if answer.error_code]
-        if silent:
-            await asyncio.sleep(LEADER_PAUSE_S)
-            await cluster.refresh({name.topic for name in silent})
-            answers.update(await list_offsets(cluster, silent, which))
-        return {names[name]: answer.offset for name, answer in answers.items() if not answer.error_code}
 
     # -- epochs --------------------------------------------------------------------------
 
@@ -426,7 +271,7 @@ class FlowDriver:
                 continue
             remote = self.flow.remote_topic(topic)
             limits = self.targets.limits(remote)
-            page = self._pages.get((topic, partition))
+            page = self._standing.pages.get((topic, partition))
             result.append(
                 Assignment(
                     flow=self.name,
@@ -437,67 +282,34 @@ class FlowDriver:
                     max_message_bytes=limits.max_message_bytes,
                     target_stamps_time=limits.stamps_time,
                     page=page.pack() if page is not None else b"",
-                    may_be_late=(topic, partition) not in self._answered,
+                    may_be_late=(topic, partition) not in self._standing.answered,
                 )
             )
         return result
 
     def terms(self) -> FlowTerms:
-        flow = self.flow
-        consumer = flow.source_consumer
-        return FlowTerms(
-            name=self.name,
-            source=flow.source,
-            target=flow.target,
-            source_bootstrap=self._source_bootstrap,
-            target_bootstrap=self._target_bootstrap,
-            group_id=flow.group_id,
-            connector=flow.connector_name,
-            client_id=self._client_id,
+        """What lanes are told; with the secrets as they are now."""
+        return terms_of(
+            self.flow,
+            self._settings,
+            is_local=self._is_local,
             producer_id=self._producer_id,
             ledger_topic=self.ledger_topic,
             ledger_end=self.ledger.end,
-            offset_topic=flow.offset_storage_topic,
-            offset_partitions=len(self.target.catalogue.topics[flow.offset_storage_topic].partitions),
-            flush_ms=flow.offset_flush_interval_ms,
-            read_committed=self.is_read_committed,
-            client_rack=consumer.get("client.rack", ""),
-            fetch_max_wait_ms=int(consumer.get("fetch.max.wait.ms", 500)),
-            fetch_min_bytes=int(consumer.get("fetch.min.bytes", 1)),
-            fetch_max_bytes=min(FETCH_MAX_BYTES, int(consumer.get("fetch.max.bytes", FETCH_MAX_BYTES))),
-            partition_bytes=min(PARTITION_BYTES, int(consumer.get("max.partition.fetch.bytes", PARTITION_BYTES))),
-            compression=None if flow.compression == "none" else int(Codec[flow.compression.upper()]),
-            source_security=self._lane_security(Role.SOURCE_CONSUMER),
-            target_security=self._lane_security(Role.TARGET_PRODUCER),
-            term=self.tenure.term if self.tenure is not None else 0,
-            lease_ms=self._settings.lease_ms if self.tenure is not None else 0,
+            offset_partitions=len(self.target.catalogue.topics[self.flow.offset_storage_topic].partitions),
+            term=self.tenure.term if self.tenure is not None else None,
         )
 
-    def _lane_security(self, role: Role) -> Security:
-        """With the secrets as they are now; in each epoch's terms anew."""
-        security = security_of(self._settings, self.flow, role)
-        return for_executors(security, self._settings, is_local=self._is_local, where=f'"{role.alias(self.flow)}"')
-
     def take_written(self) -> None:
-        """After a job without rows: what its lanes wrote down leaves less to settle than what they were given."""
-        self._answered.clear()
-        for where, entry in self.entries.items():
-            ledger = self.ledger.partitions.get(where)
-            written = ledger.entry if ledger is not None else None
-            if ledger is not None and written is not None and written.count == entry.count and written.n > entry.n:
-                self.entries[where] = self._known[where] = written
-                self._pages[where] = ledger.open_page()
+        """After a job without rows: go on with what its lanes wrote down."""
+        self._standing.take_written(self.ledger)
 
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Take over what the lanes report; answer what they could not decide."""
         starts: dict[PartitionName, Start] = {}
         for row in rows:
             where = (row.topic, row.partition)
-            self._known[where] = row.entry
-            self._pages[where] = OpenPage.unpack(row.page)
-            (self._answered.discard if row.may_be_late else self._answered.add)(where)
-            if where in self.entries:  # else it was deselected meanwhile
-                self.entries[where] = row.entry
+            self._standing.take_row(row)
             if not row.error_code:
                 self._waits.goes_on(where)
             if row.error_code == RulesChanged.code:
@@ -505,7 +317,8 @@ class FlowDriver:
                 starts[where] = Start(row.entry.source_offset, Past.OURS)
             elif row.state == "released":
                 self._answer(where, outcome_of(row), starts)
-        self._note_unwritten(rows)
+        if rows:
+            self._unwritten.note([row.unwritten for row in rows if row.unwritten])
         for where in starts:
             self.entries.pop(where, None)
         if starts:
@@ -517,7 +330,7 @@ class FlowDriver:
     async def _go_on(self, starts: Mapping[PartitionName, Start]) -> None:
         """Open new counts where the clusters, looked at anew, still have the partitions."""
         source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
-        wanted = self._wanted_topics(source)
+        wanted = wanted_topics(self.flow, source)
         target = await self.targets.ensure(source, wanted)
         await self._open_counts(
             {
@@ -574,19 +387,6 @@ class FlowDriver:
         else:
             self._waits.goes_on(where)
 
-    def _note_unwritten(self, rows: Sequence[LedgerRow]) -> None:
-        """Lanes that could not write positions down may not have been able to say so in the ledger either."""
-        behind = [row for row in rows if row.unwritten]
-        if not behind:
-            if rows and (lasted := self._unwritten.end()):
-                log.info("%s: stored positions are up to date again %s", self.name, lasted)
-        elif self._unwritten.is_news(""):
-            log.warning(
-                "%s: the stored positions of %d partitions are %d records behind what is copied: they could not be "
-                "written; no data is at risk, the next start finds the rest in the target's log",
-                *(self.name, len(behind), sum(row.unwritten for row in behind)),
-            )
-
     def look_at_throttling(self) -> str:
         """What the driver's own clients waited for; what goes on, for the line of progress."""
         for cluster in (self.source, self.target):
@@ -603,12 +403,3 @@ class FlowDriver:
         self._lacks.close()
         self.source.close()
         self.target.close()
-
-
-def _addresses(cluster: ClusterSettings) -> tuple[BrokerAddress, ...]:
-    return tuple(BrokerAddress.parse(text) for text in cluster.bootstrap_servers)
-
-
-def _same_id(known: str, found: str) -> bool:
-    """Whether two topic ids may be the same topic's; clusters before 2.8 have none."""
-    return known == found or NO_TOPIC_ID.hex in (known, found)

@@ -7,20 +7,70 @@ as far apart as their offsets. What cannot be proved so stays unknown, and its t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 
+from heliograph.config.settings import Flow
 from heliograph.errors import HeliographError
 from heliograph.kafka.batch import BatchHeader, iter_batches
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.model import SEQUENCE_MODULUS
+from heliograph.mirror import store
+from heliograph.mirror.ledger import PartitionName
+from heliograph.mirror.mm2 import OffsetSync
+from heliograph.mirror.model import SEQUENCE_MODULUS, Entry
 from heliograph.mirror.runs import Page, Run
 from heliograph.mirror.syncs import Sync, rebuild_runs
+
+log = logging.getLogger("heliograph")
 
 MOST_SYNCS = 200
 """Of one partition, the last ones: their topic is compacted, and has more only where it was not yet."""
 HEADER_BYTES = 1024
+
+
+async def rebuild_ledger(
+    flow: Flow, opened: Mapping[PartitionName, Entry], *, source: Cluster, target: Cluster
+) -> dict[PartitionName, dict[int, Page | None]]:
+    """What offset syncs prove about records before new entries; translations there are degraded."""
+    unknown = {where: entry for where, entry in opened.items() if entry.source_offset}
+    if not unknown:
+        return {}
+    syncs, skipped = await _read_syncs(flow, source if flow.offset_syncs.location == "source" else target)
+    by_partition: dict[PartitionName, list[Sync]] = {}
+    for sync in syncs:
+        by_partition.setdefault((sync.topic, sync.partition), []).append((sync.upstream, sync.downstream))
+    pages = {
+        where: await rebuild_pages(
+            target,
+            TopicPartition(flow.remote_topic(where[0]), where[1]),
+            by_partition.get(where, []),
+            position=entry.source_offset,
+            target_end=entry.target_offset,
+            count=entry.count,
+        )
+        for where, entry in unknown.items()
+    }
+    log.warning(
+        "%s: %d partitions were copied before, and the ledger does not say how: it was rebuilt from %d offset "
+        "syncs (%d records were none); groups that stand there may read records again, and their translation is "
+        "said to be degraded",
+        *(flow.name, len(unknown), len(syncs), skipped),
+    )
+    return pages
+
+
+async def _read_syncs(flow: Flow, cluster: Cluster) -> tuple[list[OffsetSync], int]:
+    """All offset syncs, and how many records are none; nothing where they cannot be read."""
+    topic = flow.offset_syncs_topic
+    if topic not in cluster.catalogue.topics:
+        return [], 0
+    try:
+        return await store.read_parsed(cluster, topic, OffsetSync.parse)
+    except HeliographError as error:
+        log.warning('%s: the offset syncs in "%s" cannot be read: %s', flow.name, topic, error)
+        return [], 0
 
 
 async def rebuild_pages(

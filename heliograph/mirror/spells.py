@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 log = logging.getLogger("heliograph")
 
@@ -63,3 +63,26 @@ class Waits:
             if not partitions:
                 del self._causes[text]
                 log.info("%s: over after %.1f s: %s", self._flow, self._clock() - began, text)
+
+
+class Unwritten:
+    """Stored positions of a flow that are behind what is copied: said when it begins and when it is over.
+
+    Lanes that could not write them down may not have been able to say so in the ledger either.
+    """
+
+    def __init__(self, flow: str, clock: Clock = time.monotonic) -> None:
+        self._flow = flow
+        self._spell = Spell(clock)
+
+    def note(self, behind: Sequence[int]) -> None:
+        """By how many records each position is, of those that are."""
+        if not behind:
+            if lasted := self._spell.end():
+                log.info("%s: stored positions are up to date again %s", self._flow, lasted)
+        elif self._spell.is_news(""):
+            log.warning(
+                "%s: the stored positions of %d partitions are %d records behind what is copied: they could not be "
+                "written; no data is at risk, the next start finds the rest in the target's log",
+                *(self._flow, len(behind), sum(behind)),
+            )

@@ -34,7 +34,7 @@ def driver(more: str = "", *, partitions: int = 2) -> FlowDriver:
     """A flow that copies topic t."""
     settings = parse_settings(CONFIG + more)
     driver = FlowDriver(settings.flows[0], settings, is_local=True)
-    driver.entries = {("t", partition): ENTRY for partition in range(partitions)}
+    driver.entries.update({("t", partition): ENTRY for partition in range(partitions)})
     return driver
 
 
@@ -177,4 +177,4 @@ def test_lanes_that_still_write_are_not_taken_for_another_tool(monkeypatch: pyte
     monkeypatch.setattr(flow._lacks, "write_down", nothing)
     monkeypatch.setattr(FlowDriver, "discover", nothing)
     asyncio.run(flow.prepare())
-    assert flow._positions["t", 0] < flow._known["t", 0].source_offset
+    assert flow._standing.positions["t", 0] < flow._standing.known["t", 0].source_offset

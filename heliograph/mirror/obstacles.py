@@ -1,0 +1,47 @@
+"""What would make mirroring wrong: looked for on the clusters before anything is made there.
+
+Each raises a ConfigError with the remedy, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heliograph.config.settings import Flow
+from heliograph.errors import ConfigError, NotAuthorized
+from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.groups import CLASSIC, describe_groups
+from heliograph.mirror.demand import too_few_brokers
+
+
+def refuse_one_cluster(flow: Flow, source: Catalogue, target: Catalogue) -> None:
+    """Two aliases of one cluster."""
+    if source.cluster_id and source.cluster_id == target.cluster_id:
+        raise ConfigError(
+            f'"{flow.source}" and "{flow.target}" are the same cluster ({source.cluster_id})',
+            where=flow.name,
+            remedy="check the two bootstrap.servers",
+        )
+
+
+async def refuse_beside_mm2(flow: Flow, target: Cluster) -> None:
+    """MirrorMaker 2 at work on the same flow: its workers are the members of the group."""
+    try:
+        described = await describe_groups(target, {flow.group_id: CLASSIC})
+        members = described.the(flow.group_id).members
+    except NotAuthorized:
+        return  # named among the missing rights
+    if members:
+        raise ConfigError(
+            f'the group "{flow.group_id}" is alive on "{flow.target}": '
+            f"MirrorMaker 2 is running there ({', '.join(map(str, members[:3]))})",
+            where=flow.name,
+            remedy="stop it first, or give this flow another group.id",
+        )
+
+
+def refuse_too_many_replicas(flow: Flow, target: Catalogue, remotes: Iterable[str]) -> None:
+    """More replicas than the target has brokers."""
+    fault = too_few_brokers(flow, target, remotes)
+    if fault is not None:
+        raise fault

@@ -1,0 +1,108 @@
+"""Opens counts on the target; the driver alone does. IO around `counts`.
+
+A count is in the ledger before any lane can send a batch of its. Its position is stored
+before that: a position ahead of its entry would look like another tool's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from heliograph.config.settings import Flow
+from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import store
+from heliograph.mirror.counts import Extent, Past, Start, first_entry, pages_at_opening
+from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.model import Entry, FlowTerms
+from heliograph.mirror.rebuild import rebuild_ledger
+from heliograph.mirror.runs import Page
+from heliograph.mirror.standing import Standing
+
+LEADER_PAUSE_S = 0.5
+
+
+async def open_counts(
+    starts: Mapping[PartitionName, Start],
+    standing: Standing,
+    *,
+    flow: Flow,
+    terms: FlowTerms,
+    source: Cluster,
+    target: Cluster,
+    ledger: Ledger,
+    check: Callable[[], None],
+) -> None:
+    """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
+
+    A partition without a leader is left for the next look. `check` raises if we may not write any more.
+    """
+    opened: dict[PartitionName, Entry] = {}
+    pages: dict[PartitionName, dict[int, Page | None]] = {}
+    for where, extent in (await _extents(starts, flow, source=source, target=target)).items():
+        start, known = starts[where], standing.known.get(where)
+        source_id, target_id = topic_ids(where, flow, source=source, target=target)
+        opened[where] = first_entry(
+            start,
+            extent,
+            known=known,
+            count=standing.next_count(where),
+            rule=terms.rule,
+            source_id=source_id,
+            target_id=target_id,
+        )
+        pages[where] = pages_at_opening(
+            start.past,
+            opened[where],
+            known=known,
+            page=standing.pages.get(where),
+            pages=ledger.partition(where).pages,
+        )
+    others = {where: entry for where, entry in opened.items() if starts[where].past is Past.OTHERS}
+    for where, rebuilt in (await rebuild_ledger(flow, others, source=source, target=target)).items():
+        pages[where] |= rebuilt
+    check()
+    await store.write_positions(target, terms, opened)
+    await store.write_entries(target, terms.ledger_topic, terms.group_id, opened, pages)
+    standing.take_opened(opened)
+
+
+def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Cluster) -> tuple[str, str]:
+    """Of a partition's topic on the source and on the target."""
+    topic, remote = source.catalogue.topics[where[0]], target.catalogue.topics[flow.remote_topic(where[0])]
+    return topic.topic_id.hex, remote.topic_id.hex
+
+
+async def source_offsets(source: Cluster, partitions: Iterable[PartitionName], which: int) -> dict[PartitionName, int]:
+    """An end of the source's log of each partition; those whose leader does not answer are left out."""
+    return await _offsets(source, {TopicPartition(*where): where for where in partitions}, which)
+
+
+async def _extents(
+    partitions: Iterable[PartitionName], flow: Flow, *, source: Cluster, target: Cluster
+) -> dict[PartitionName, Extent]:
+    """Of each partition whose leaders on both sides answer."""
+    wanted = list(partitions)
+    remotes = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in wanted}
+    starts = await source_offsets(source, wanted, EARLIEST)
+    ends = await source_offsets(source, wanted, LATEST)
+    targets = await _offsets(target, remotes, LATEST)
+    return {
+        where: Extent(starts[where], ends[where], targets[where])
+        for where in wanted
+        if where in starts and where in ends and where in targets
+    }
+
+
+async def _offsets(
+    cluster: Cluster, names: Mapping[TopicPartition, PartitionName], which: int
+) -> dict[PartitionName, int]:
+    answers = await list_offsets(cluster, names, which)
+    silent = [name for name, answer in answers.items() if answer.error_code]
+    if silent:
+        await asyncio.sleep(LEADER_PAUSE_S)
+        await cluster.refresh({name.topic for name in silent})
+        answers.update(await list_offsets(cluster, silent, which))
+    return {names[name]: answer.offset for name, answer in answers.items() if not answer.error_code}

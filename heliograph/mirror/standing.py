@@ -1,0 +1,107 @@
+"""Where each partition of one flow stands, as the driver remembers it. Pure.
+
+An entry comes from the ledger, from a count that the driver opened, or from a lane that
+gave it back. Those in `entries` are copied. `known` has them too, and those of partitions
+that are stopped or not selected now: if they come back, their copy goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from heliograph.errors import ConfigError
+from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.mirror.counts import Past, Start
+from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.model import Entry, LedgerRow
+from heliograph.mirror.outcomes import Outcome, source_made_anew, target_made_anew
+from heliograph.mirror.runs import OpenPage
+
+MAX_COUNT = 32767
+
+
+class Standing:
+    """Of all partitions of a flow."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self.entries: dict[PartitionName, Entry] = {}
+        self.known: dict[PartitionName, Entry] = {}
+        self.pages: dict[PartitionName, OpenPage] = {}
+        """The pages being filled, as the lanes gave them back."""
+        self.positions: dict[PartitionName, int] = {}
+        """As stored on the target, by us or by another tool."""
+        self.answered: set[PartitionName] = set()
+        """Those of which nothing is on its way to the target: all that lanes sent was answered."""
+
+    def begin(self, ledger: Ledger, positions: dict[PartitionName, int]) -> None:
+        """Forget what was before: a new leader knows what is written on the target."""
+        self.positions = positions
+        self.entries.clear()
+        self.answered.clear()
+        self.known = ledger.entries
+        self.pages = {where: ledger.partitions[where].open_page() for where in self.known}
+
+    def keep_only(self, present: Collection[PartitionName]) -> set[PartitionName]:
+        """Copy none but these; those that are gone."""
+        gone = self.entries.keys() - set(present)
+        for where in gone:
+            del self.entries[where]
+        return gone
+
+    def take_row(self, row: LedgerRow) -> None:
+        """What a lane gave back."""
+        where = (row.topic, row.partition)
+        self.known[where] = row.entry
+        self.pages[where] = OpenPage.unpack(row.page)
+        if where in self.entries:  # else it was deselected meanwhile
+            self.entries[where] = row.entry
+        if row.may_be_late:
+            self.answered.discard(where)
+        else:
+            self.answered.add(where)
+
+    def take_written(self, ledger: Ledger) -> None:
+        """What lanes that gave nothing back wrote down leaves less to settle than what they were given."""
+        self.answered.clear()
+        for where, entry in self.entries.items():
+            partition = ledger.partitions.get(where)
+            written = partition.entry if partition is not None else None
+            if partition is not None and written is not None and written.count == entry.count and written.n > entry.n:
+                self.entries[where] = self.known[where] = written
+                self.pages[where] = partition.open_page()
+
+    def take_opened(self, opened: Mapping[PartitionName, Entry]) -> None:
+        """New counts that are durable."""
+        self.entries.update(opened)
+        self.answered.update(where for where, entry in opened.items() if entry.count == 0)
+        self.known.update(opened)
+        self.pages.update({where: OpenPage(entry.run_source) for where, entry in opened.items()})
+        self.positions.update({where: entry.source_offset for where, entry in opened.items()})
+
+    def next_count(self, where: PartitionName) -> int:
+        previous = self.entries.get(where) or self.known.get(where)
+        count = previous.count + 1 if previous else 0
+        if count > MAX_COUNT:
+            raise ConfigError(
+                f"{where[0]}-{where[1]} has used up its {MAX_COUNT} counts",
+                where=self._flow,
+                remedy="give the flow another group.id",
+            )
+        return count
+
+
+def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str) -> Entry | Start | Outcome:
+    """How a partition with an entry goes on: with it, in a new count, or as the policies answer what happened."""
+    if not _may_be_same(known.source_topic_id, source_id):
+        return source_made_anew(known, source_id)
+    if not _may_be_same(known.target_topic_id, target_id):
+        return target_made_anew(known, target_id)
+    if stored is not None and stored > known.source_offset:
+        return Start(stored, Past.OTHERS)  # we write the entry first: another tool had the flow
+    return known.moved(source_topic_id=source_id, target_topic_id=target_id)
+
+
+def _may_be_same(known: str, found: str) -> bool:
+    """Whether two topic ids may be the same topic's; clusters before 2.8 have none."""
+    return known == found or NO_TOPIC_ID.hex in (known, found)

@@ -1,0 +1,75 @@
+"""What the lanes of an epoch are told of a flow, made from its settings. No IO but for secrets.
+
+Made anew for every epoch, so that changed settings and secrets reach the lanes with the next.
+"""
+
+from __future__ import annotations
+
+from heliograph.config.settings import Flow, Settings
+from heliograph.kafka.compression import Codec
+from heliograph.kafka.security import Security
+from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror.access import Role, for_executors, security_of
+from heliograph.mirror.model import FlowTerms
+
+FETCH_MAX_BYTES = 8 * 1024 * 1024
+PARTITION_BYTES = 2 * 1024 * 1024
+"""Larger fetches bring no more speed and cost the lane's memory: these are the upper limits of Kafka's keys."""
+
+
+def terms_of(
+    flow: Flow,
+    settings: Settings,
+    *,
+    is_local: bool,
+    producer_id: int,
+    ledger_topic: str,
+    ledger_end: int,
+    offset_partitions: int,
+    term: int | None,
+) -> FlowTerms:
+    """`ledger_end` is from where lanes listen, `term` that of our lease, if the flow has one."""
+    consumer = flow.source_consumer
+    return FlowTerms(
+        name=flow.name,
+        source=flow.source,
+        target=flow.target,
+        source_bootstrap=_addresses(settings, flow.source),
+        target_bootstrap=_addresses(settings, flow.target),
+        group_id=flow.group_id,
+        connector=flow.connector_name,
+        client_id=client_id_of(flow),
+        producer_id=producer_id,
+        ledger_topic=ledger_topic,
+        ledger_end=ledger_end,
+        offset_topic=flow.offset_storage_topic,
+        offset_partitions=offset_partitions,
+        flush_ms=flow.offset_flush_interval_ms,
+        read_committed=flow.isolation_level == "read_committed",
+        client_rack=consumer.get("client.rack", ""),
+        fetch_max_wait_ms=int(consumer.get("fetch.max.wait.ms", 500)),
+        fetch_min_bytes=int(consumer.get("fetch.min.bytes", 1)),
+        fetch_max_bytes=min(FETCH_MAX_BYTES, int(consumer.get("fetch.max.bytes", FETCH_MAX_BYTES))),
+        partition_bytes=min(PARTITION_BYTES, int(consumer.get("max.partition.fetch.bytes", PARTITION_BYTES))),
+        compression=None if flow.compression == "none" else int(Codec[flow.compression.upper()]),
+        source_security=_security(settings, flow, Role.SOURCE_CONSUMER, is_local=is_local),
+        target_security=_security(settings, flow, Role.TARGET_PRODUCER, is_local=is_local),
+        term=term or 0,
+        lease_ms=settings.lease_ms if term is not None else 0,
+    )
+
+
+def client_id_of(flow: Flow) -> str:
+    """How the client ids of a flow begin."""
+    user = "" if flow.client_id == flow.name else f"{flow.client_id}|"
+    return f"{user}{flow.name}|{flow.connector_name}"
+
+
+def _addresses(settings: Settings, alias: str) -> tuple[BrokerAddress, ...]:
+    return tuple(BrokerAddress.parse(text) for text in settings.clusters[alias].bootstrap_servers)
+
+
+def _security(settings: Settings, flow: Flow, role: Role, *, is_local: bool) -> Security:
+    """With the secrets as they are now."""
+    where = f'"{role.alias(flow)}"'
+    return for_executors(security_of(settings, flow, role), settings, is_local=is_local, where=where)
