@@ -29,7 +29,7 @@ from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.lineage import UNKNOWN, Lineage, Stretch
-from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
+from heliograph.mirror.model import NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk, reencode
 from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
 from heliograph.mirror.singles import merge_singles
@@ -122,7 +122,7 @@ class PartitionCopy:
         self.failures = 0
         self.is_misplaced = False
         """An answer named another target offset than expected: where the target's log ends proves nothing then."""
-        self.may_be_late = assignment.may_be_late
+        self.may_be_late = assignment.late_ms != NOT_LATE
         """What was sent had no answer, and may arrive at the target yet."""
         self.wall: RecordRefused | None = None
         """A record that cannot be copied: what stands before it is, then the partition is given back."""

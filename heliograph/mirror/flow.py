@@ -282,7 +282,7 @@ class FlowDriver:
                     max_message_bytes=limits.max_message_bytes,
                     target_stamps_time=limits.stamps_time,
                     page=page.pack() if page is not None else b"",
-                    may_be_late=(topic, partition) not in self._standing.answered,
+                    late_ms=self._standing.late_ms((topic, partition)),
                 )
             )
         return result

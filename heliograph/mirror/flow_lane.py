@@ -142,7 +142,7 @@ class FlowLane:
                 active_ms=active_ms,
                 host=host,
                 state=copy.state.value,
-                may_be_late=copy.may_be_late or bool(copy.in_flight),
+                late_ms=self._settler.late_ms(copy),
                 unwritten=max(0, copy.entry.source_offset - copy.flushed),
                 page=copy.page.pack(),
                 error_code=copy.error.code if copy.error else "",

@@ -13,6 +13,8 @@ from typing import Any
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 
+NOT_LATE = -1
+"""Nothing of a partition is on its way to the target: all that was sent was answered."""
 PackedPage = bytes
 """A page being filled on its way between driver and lane (`runs.OpenPage`)."""
 PackedLineage = str
@@ -80,8 +82,8 @@ class Assignment:
     """The target topic has message.timestamp.type=LogAppendTime."""
     page: PackedPage = b""
     """The page of runs that goes on being filled; empty: a new one begins at the entry's open run."""
-    may_be_late: bool = False
-    """What an earlier lane sent may have had no answer, and arrive at the target yet."""
+    late_ms: int = NOT_LATE
+    """What an earlier lane sent may have had no answer and arrive yet: for how long the target was watched since."""
 
     @property
     def name(self) -> str:
@@ -162,8 +164,8 @@ class LedgerRow:
     state: str
     page: PackedPage = b""
     """As in an assignment."""
-    may_be_late: bool = False
-    """What the lane sent had no answer, and may arrive at the target yet."""
+    late_ms: int = NOT_LATE
+    """As in an assignment, of what this lane sent too."""
     unwritten: int = 0
     """Source offsets copied since its position was last written down."""
     error_code: str = ""

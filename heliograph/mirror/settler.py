@@ -22,7 +22,7 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
-from heliograph.mirror.model import COMMITTED, FlowTerms
+from heliograph.mirror.model import COMMITTED, NOT_LATE, FlowTerms
 from heliograph.mirror.settle import Settled, settle
 from heliograph.mirror.tails import SourceLog, TargetLog
 
@@ -62,8 +62,9 @@ class Settler:
         """Copies whose target's log is being looked at."""
         self._is_stale = True
         """What is known of leaders may be of the past."""
-        self._looked_at: dict[PartitionCopy, float] = {}
-        """When the target was first seen, of copies for whose late batches we wait."""
+        now = time.monotonic()
+        self._seen_at = {copy: now - copy.assignment.late_ms / 1000 for copy in copies if copy.assignment.late_ms > 0}
+        """When the target was first seen, of copies for whose late batches we wait; maybe by an earlier lane."""
 
     async def run(self) -> None:
         """Settle whatever wants it, as long as the lane runs."""
@@ -160,7 +161,14 @@ class Settler:
         if not copy.may_be_forgotten(int(time.time() * 1000)):
             return 0.0
         now = time.monotonic()
-        return self._looked_at.setdefault(copy, now) + LATE_S - now
+        return self._seen_at.setdefault(copy, now) + LATE_S - now
+
+    def late_ms(self, copy: PartitionCopy) -> int:
+        """For the lane that has the copy next: an epoch may be shorter than the wait."""
+        if not copy.may_be_late and not copy.in_flight:
+            return NOT_LATE
+        seen_at = self._seen_at.get(copy)
+        return 0 if seen_at is None else int((time.monotonic() - seen_at) * 1000)
 
     def _is_made_anew(self, copy: PartitionCopy) -> bool:
         """Whether the target's topic has another id; what this worker knows may be older than the entry."""
@@ -182,7 +190,7 @@ class Settler:
         else:
             copy.settled(settled.entry, settled.closed)
         copy.target_node = None
-        self._looked_at.pop(copy, None)
+        self._seen_at.pop(copy, None)
         self._on_settled(copy)
 
     # -- by the log's tail ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where each partition of one flow stands, as the driver remembers it. Pure.
+"""Where each partition of one flow stands, as the driver remembers it. Pure, but for the clock.
 
 An entry comes from the ledger, from a count that the driver opened, or from a lane that
 gave it back. Those in `entries` are copied. `known` has them too, and those of partitions
@@ -7,13 +7,14 @@ that are stopped or not selected now: if they come back, their copy goes on from
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 
 from heliograph.errors import ConfigError
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.model import Entry, LedgerRow
+from heliograph.mirror.model import NOT_LATE, Entry, LedgerRow
 from heliograph.mirror.outcomes import Outcome, source_made_anew, target_made_anew
 from heliograph.mirror.runs import OpenPage
 
@@ -31,14 +32,16 @@ class Standing:
         """The pages being filled, as the lanes gave them back."""
         self.positions: dict[PartitionName, int] = {}
         """As stored on the target, by us or by another tool."""
-        self.answered: set[PartitionName] = set()
+        self._answered: set[PartitionName] = set()
         """Those of which nothing is on its way to the target: all that lanes sent was answered."""
+        self._seen_at: dict[PartitionName, float] = {}
+        """Since when lanes have watched the target of others."""
 
     def begin(self, ledger: Ledger, positions: dict[PartitionName, int]) -> None:
         """Forget what was before: a new leader knows what is written on the target."""
         self.positions = positions
         self.entries.clear()
-        self.answered.clear()
+        self._know_nothing_of_late_ones()
         self.known = ledger.entries
         self.pages = {where: ledger.partitions[where].open_page() for where in self.known}
 
@@ -56,14 +59,16 @@ class Standing:
         self.pages[where] = OpenPage.unpack(row.page)
         if where in self.entries:  # else it was deselected meanwhile
             self.entries[where] = row.entry
-        if row.may_be_late:
-            self.answered.discard(where)
-        else:
-            self.answered.add(where)
+        self._seen_at.pop(where, None)
+        self._answered.discard(where)
+        if row.late_ms == NOT_LATE:
+            self._answered.add(where)
+        elif row.late_ms:
+            self._seen_at[where] = time.monotonic() - row.late_ms / 1000
 
     def take_written(self, ledger: Ledger) -> None:
         """What lanes that gave nothing back wrote down leaves less to settle than what they were given."""
-        self.answered.clear()
+        self._know_nothing_of_late_ones()
         for where, entry in self.entries.items():
             partition = ledger.partitions.get(where)
             written = partition.entry if partition is not None else None
@@ -74,10 +79,21 @@ class Standing:
     def take_opened(self, opened: Mapping[PartitionName, Entry]) -> None:
         """New counts that are durable."""
         self.entries.update(opened)
-        self.answered.update(where for where, entry in opened.items() if entry.count == 0)
+        self._answered.update(where for where, entry in opened.items() if entry.count == 0)
         self.known.update(opened)
         self.pages.update({where: OpenPage(entry.run_source) for where, entry in opened.items()})
         self.positions.update({where: entry.source_offset for where, entry in opened.items()})
+
+    def late_ms(self, where: PartitionName) -> int:
+        """For how long the target was watched while something may be on its way there."""
+        if where in self._answered:
+            return NOT_LATE
+        seen_at = self._seen_at.get(where)
+        return 0 if seen_at is None else int((time.monotonic() - seen_at) * 1000)
+
+    def _know_nothing_of_late_ones(self) -> None:
+        self._answered.clear()
+        self._seen_at.clear()
 
     def next_count(self, where: PartitionName) -> int:
         previous = self.entries.get(where) or self.known.get(where)

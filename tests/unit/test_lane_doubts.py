@@ -168,8 +168,9 @@ def test_a_batch_of_old_records_that_arrives_late(is_other_lane: bool, monkeypat
                     await arrive(world)
                     await lane.until_copied(4)
             if is_other_lane:
-                assert lane.rows[0].may_be_late
-                async with world.lane(world.assignments(lane.rows[0].entry, may_be_late=True)) as lane:
+                row = lane.rows[0]
+                assert row.late_ms >= 0
+                async with world.lane(world.assignments(row.entry, late_ms=row.late_ms)) as lane:
                     await arrive(world)
                     await lane.until_copied(4)
             assert world.copied() == numbers(4)
