@@ -12,6 +12,8 @@ import yaml
 
 import heliograph
 from heliograph import cli
+from heliograph.cli import lab as lab_commands
+from heliograph.cli import program
 from heliograph.config import load_settings
 from heliograph.errors import DataLost
 from heliograph.preflight import check as preflight
@@ -54,7 +56,7 @@ def test_any_error_of_ours_becomes_its_text(
     def fail(_arguments: list[str]) -> None:
         raise DataLost("offsets 3 to 5", where="a->b orders-0")
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(program, "app", fail)
     assert run("anything") == 1
     assert capsys.readouterr().err == "DATA_LOST: a->b orders-0: offsets 3 to 5\n"
 
@@ -63,10 +65,34 @@ def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     def interrupt(_folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "read_lab", interrupt)
+    monkeypatch.setattr(lab_commands, "read_lab", interrupt)
     assert run("lab", "status") == 130
     captured = capsys.readouterr()
     assert captured.out + captured.err == ""
+
+
+INTERRUPTED_AT = """\
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+before = set(sys.modules)
+from heliograph.cli import main
+assert set(sys.modules) - before <= {{"__future__", "heliograph", "heliograph.cli"}}, "the door is heavy"
+sys.exit(main(["check", "{file}", "--offline"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["heliograph.cli.program", "typer", "heliograph.config.load", "heliograph.lab"])
+def test_interrupt_is_quiet_while_modules_are_loaded(module: str, config: Path) -> None:
+    """The first second of a command is spent so."""
+    script = INTERRUPTED_AT.format(module=module, file=config)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +105,7 @@ def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     ],
 )
 def test_clusters_takes_a_list_as_mm2_does(given: list[str], meant: list[str]) -> None:
-    assert cli.spread_clusters(given) == meant
+    assert program.spread_clusters(given) == meant
 
 
 @pytest.mark.parametrize("name", ["authenticate.secret", "ssl.keyPassword", "hadoop.fs.s3a.access.key"])
@@ -335,6 +361,30 @@ def test_a_pattern_that_java_refuses_is_a_bad_argument(
 ) -> None:
     assert run(command[0], str(config), *command[1:], "--groups", "([") == 2
     assert "[ is not closed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--from", "X"], ["--from", '"X"', "the clusters are: A, B"]),
+        (["--from", "A", "--to", "X"], ["--to", '"X"', "the clusters are: A, B"]),
+        (["--from", "B"], ["--from", '"B"', "the flows are: A->B"]),
+    ],
+)
+def test_an_unknown_cluster_is_a_bad_argument_and_the_known_ones_are_named(
+    arguments: list[str], told: list[str], config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("translate", str(config), *arguments, "--group", "g") == 2
+    error = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert all(words in error for words in told), error
+
+
+def test_several_flows_from_a_cluster_are_a_bad_argument(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(BASE.replace("A, B", "A, B, C") + "C.bootstrap.servers = c:9092\nA->C.enabled = true\n")
+    assert run("translate", str(config), "--from", "A", "--group", "g") == 2
+    error = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "--to" in error
+    assert "the flows are: A->B, A->C" in error
 
 
 def test_commands_from_the_shell(config: Path) -> None:

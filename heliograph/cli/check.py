@@ -1,0 +1,136 @@
+"""`heliograph check`: what is wrong with a configuration, then with its clusters."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted
+from heliograph.config import Finding, Severity, inspect_file, load_settings
+from heliograph.config.settings import Settings
+from heliograph.errors import ConfigError
+from heliograph.preflight.steps import Step, Verdict, count_verdicts
+from heliograph.render import OutputFormat, render_rows
+
+_STEP_KEYS = ("verdict", "cluster", "role", "step", "subject", "what", "remedy")
+_ROW_KEYS = ("kind", "severity", "rule", "file", "line", "column", "key", *_STEP_KEYS)
+"""Findings and steps are rows of one shape; `kind` says which it is."""
+
+
+def check(
+    config: Configuration,
+    *,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Look at the file alone; a missing secret is a warning.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    app_user: Annotated[
+        Path | None,
+        typer.Option(
+            "--app-user",
+            metavar="FILE",
+            help="Client properties of an application, to try on the targets; its bootstrap.servers are not used.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    print_acls: Annotated[
+        bool,
+        typer.Option(
+            "--print-acls",
+            help="Print the rights that the configuration needs, and no more, as kafka-acls commands and KafkaUser "
+            "resources; looks at no cluster.",
+        ),
+    ] = False,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Find what is wrong with a configuration, then with its clusters. Changes nothing. Exit code 1 if anything is."""
+    if print_acls:
+        _print_acls(config, secrets, output)
+        return
+    if offline and app_user is not None:
+        raise typer.BadParameter("needs the clusters, which --offline leaves out", param_hint="--app-user")
+    found, settings = _findings(config, offline=offline, secrets=secrets)
+    severities = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
+    if output is OutputFormat.TABLE:
+        for finding in found:
+            typer.echo(f"{finding.place or config}: {finding.severity}: {finding.text} [{finding.rule}]")
+        typer.echo(", ".join(counted(number, severity) for severity, number in severities.items()))
+    steps = [] if offline or settings is None else asyncio.run(_look_at_clusters(settings, app_user))
+    verdicts = count_verdicts(steps)
+    if output is not OutputFormat.TABLE:
+        typer.echo(render_rows([*map(_finding_row, found), *map(_step_row, steps)], output))
+    elif steps:
+        conclusion = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+        rows = [_table_row(step) for step in steps]
+        typer.echo(render_rows(rows, output, conclusion=conclusion))
+    is_bad = severities[Severity.ERROR] or verdicts[Verdict.FAIL]
+    if is_bad or (strict and (severities[Severity.WARNING] or verdicts[Verdict.WARN])):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> None:
+    from heliograph.mirror.needs import needs_of  # noqa: PLC0415  # takes 0.3 s
+
+    needs = needs_of(load_settings(config, secrets=secrets, offline=True))
+    if output is OutputFormat.TABLE:
+        typer.echo("\n".join(need.text() for need in needs))
+    else:
+        typer.echo(render_rows([row for need in needs for row in need.rows()], output))
+
+
+def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[tuple[Finding, ...], Settings | None]:
+    """Settings only if there is no error; a file that cannot be parsed to its end has one more finding, for that."""
+    try:
+        loaded = inspect_file(config, secrets=secrets, offline=offline)
+    except ConfigError as error:
+        place = error.details.get("place")
+        remedy = error.remedy or error.why
+        last = Finding(severity=Severity.ERROR, rule="syntax", what=error.what, place=place, remedy=remedy)
+        return (*error.details.get("findings", ()), last), None
+    return loaded.findings, loaded.settings
+
+
+async def _look_at_clusters(settings: Settings, app_user: Path | None) -> list[Step]:
+    from heliograph.preflight.check import check_app_user, check_clusters  # noqa: PLC0415  # takes 0.3 s
+
+    steps = await check_clusters(settings)
+    return steps if app_user is None else [*steps, *await check_app_user(settings, app_user)]
+
+
+def _finding_row(finding: Finding) -> dict[str, str | int | None]:
+    place = finding.place
+    return dict.fromkeys(_ROW_KEYS) | {
+        "kind": "finding",
+        "severity": finding.severity,
+        "rule": finding.rule,
+        "file": place.file if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "key": finding.key or None,
+        "what": finding.what,
+        "remedy": finding.remedy or None,
+    }
+
+
+def _step_row(step: Step) -> dict[str, str | int | None]:
+    return dict.fromkeys(_ROW_KEYS) | {
+        "kind": "step",
+        "cluster": step.cluster,
+        "role": step.role or None,
+        "step": step.step,
+        "subject": step.subject or None,
+        "verdict": step.verdict,
+        "what": step.what,
+        "remedy": step.remedy or None,
+    }
+
+
+def _table_row(step: Step) -> dict[str, str | int | None]:
+    """With the remedy behind what it cures: a table's last column may be as long as it likes."""
+    row = _step_row(step)
+    return {**{key: row[key] for key in _STEP_KEYS[:-2]}, "what": "; ".join(filter(None, (step.what, step.remedy)))}

@@ -1,0 +1,46 @@
+"""What several commands share: their options, exit codes, and words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heliograph.errors import ConfigError
+from heliograph.filters import NameFilter
+from heliograph.render import OutputFormat
+
+EXIT_FAILED = 1
+"""It failed, or what was looked at is not as it should be."""
+EXIT_NOT_STARTED = 3
+
+Configuration = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="MirrorMaker 2 properties, or KafkaMirrorMaker2 YAML.", exists=True, dir_okay=False
+    ),
+]
+Secrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        metavar="DIR",
+        help="Mounted secrets: a folder for each, in it a file for each key.",
+        exists=True,
+        file_okay=False,
+    ),
+]
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="Form of the result.")]
+
+
+def parse_groups(pattern: str | None) -> NameFilter | None:
+    """The value of --groups."""
+    try:
+        return None if pattern is None else NameFilter((pattern,))
+    except ConfigError as error:
+        raise typer.BadParameter(f"{error.what}; {error.why}", param_hint="--groups") from error
+
+
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"

@@ -1,0 +1,124 @@
+"""Acts of recovery: `heliograph acknowledge`, `heliograph translate`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, parse_groups
+from heliograph.config import load_settings
+from heliograph.config.settings import Flow, Settings
+from heliograph.recovery.forms import By, TranslationFormat
+from heliograph.render import OutputFormat, render_rows
+
+if TYPE_CHECKING:
+    from heliograph.recovery.translate import Move
+
+
+def acknowledge(
+    config: Configuration,
+    *,
+    name: Annotated[str, typer.Option("--flow", metavar="A->B", help="The flow.")],
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this source topic.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is to acknowledge.")] = False,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Acknowledge what happened to a flow's records: it is ready again, and partitions that stood still go on.
+
+    A partition that stopped goes on behind what was lost; a record that was refused is tried once more, and left out
+    if it is refused again. Needs the target alone, and no running mirror.
+    """
+    from heliograph.recovery.acknowledge import acknowledge as apply  # noqa: PLC0415  # takes 0.3 s
+
+    settings = load_settings(config, secrets=secrets)
+    losses = asyncio.run(apply(settings, _flow_named(settings, name), topic=topic, dry_run=dry_run))
+    done = "to acknowledge" if dry_run else "acknowledged"
+    conclusion = f"{counted(len(losses), 'loss', 'losses')} {done}" if losses else "nothing to acknowledge"
+    typer.echo(render_rows([{"flow": name, **loss.row()} for loss in losses], output, conclusion=conclusion))
+
+
+def translate(
+    config: Configuration,
+    *,
+    source: Annotated[str, typer.Option("--from", metavar="ALIAS", help="The cluster that the groups come from.")],
+    target: Annotated[
+        str | None, typer.Option("--to", metavar="ALIAS", help="The cluster that they go to, if there are several.")
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="GROUP", help="A group; may be repeated.")
+    ] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--groups", metavar="PATTERN", help="Groups by a Java regular expression.")
+    ] = None,
+    by: Annotated[By, typer.Option("--by", help="Exactly, or as Java's client does.")] = By.LEDGER,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Write the offsets into the groups of the target.")
+    ] = False,
+    secrets: Secrets = None,
+    output: Annotated[
+        TranslationFormat, typer.Option("-o", "--output", help="Form of the result; csv is for kafka-consumer-groups.")
+    ] = TranslationFormat.TABLE,
+) -> None:
+    """Show where groups of a lost cluster go on, by what stands on the target alone; --execute moves them there.
+
+    A group that has members on the target is not touched, and none goes backwards. csv is the file that
+    kafka-consumer-groups --reset-offsets --from-file reads. Exit code 1 if a group has no translation or was not moved,
+    and if there is none.
+    """
+    from heliograph.recovery.translate import plan_moves, run_moves  # noqa: PLC0415  # takes 0.3 s
+
+    if not group and pattern is None:
+        raise typer.BadParameter("name groups by --group or --groups", param_hint="--group")
+    wanted = parse_groups(pattern)
+    settings = load_settings(config, secrets=secrets)
+    flow = _flow_between(settings, source, target)
+    plan = plan_moves(settings, flow, names=group or [], wanted=wanted, by=by)
+    moves = asyncio.run(run_moves(settings, flow, plan.moves)) if execute else plan.moves
+    _show_moves(moves, output, is_plan=not execute)
+    for name in plan.unknown:
+        typer.echo(f'the group "{name}" has no place on "{flow.target}": it was never seen on "{source}"', err=True)
+    if not moves and not plan.unknown:
+        typer.echo(
+            f'no group like "{pattern}" has a place on "{flow.target}": none was ever seen on "{source}"', err=True
+        )
+    if not moves or plan.unknown or not all(move.is_good for move in moves):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show_moves(moves: list[Move], output: TranslationFormat, *, is_plan: bool) -> None:
+    from heliograph.recovery.translate import as_reset_file  # noqa: PLC0415  # as above
+
+    if output is TranslationFormat.CSV:
+        typer.echo(as_reset_file(moves), nl=False)
+        return
+    conclusion = f"{counted(len(moves), 'offset')}; nothing was written" if is_plan else ""
+    typer.echo(render_rows([move.row() for move in moves], OutputFormat(output.value), conclusion=conclusion))
+
+
+def _flow_named(settings: Settings, name: str) -> Flow:
+    for flow in settings.enabled_flows:
+        if flow.name == name:
+            return flow
+    raise typer.BadParameter(f'there is no flow "{name}"; {_known_flows(settings)}', param_hint="--flow")
+
+
+def _flow_between(settings: Settings, source: str, target: str | None) -> Flow:
+    """The one flow from a cluster, to another one if that is named."""
+    for option, alias in (("--from", source), ("--to", target)):
+        if alias is not None and alias not in settings.clusters:
+            known = ", ".join(settings.clusters)
+            raise typer.BadParameter(f'there is no cluster "{alias}"; the clusters are: {known}', param_hint=option)
+    found = [flow for flow in settings.enabled_flows if flow.source == source and target in (None, flow.target)]
+    if not found:
+        asked = f'"{source}"' if target is None else f'"{source}" to "{target}"'
+        raise typer.BadParameter(f"there is no flow from {asked}; {_known_flows(settings)}", param_hint="--from")
+    if len(found) > 1:
+        raise typer.BadParameter(f'"{source}" has several flows; {_known_flows(settings)}', param_hint="--to")
+    return found[0]
+
+
+def _known_flows(settings: Settings) -> str:
+    return f"the flows are: {', '.join(flow.name for flow in settings.enabled_flows) or 'none'}"

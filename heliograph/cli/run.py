@@ -1,0 +1,52 @@
+"""`heliograph run`: the mirror itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from heliograph.cli.options import EXIT_FAILED, EXIT_NOT_STARTED, Configuration, Secrets
+from heliograph.errors import ConfigError, HeliographError, ProtocolError, StoreUnusable
+
+_IS_SECRET = re.compile(r"(?:[.]secret|password|token|(?:access|secret)[.]key)$", re.IGNORECASE)
+"""Of Spark's settings, those whose value is a secret; `spark.kubernetes.*.secrets.NAME` names a folder."""
+
+
+def run(
+    config: Configuration,
+    clusters: Annotated[
+        list[str] | None,
+        typer.Option("--clusters", metavar="ALIAS", help="Only flows that end in these."),
+    ] = None,
+    master: Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default: local.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; may be repeated.")
+    ] = None,
+    secrets: Secrets = None,
+) -> None:
+    """Mirror until stopped by Ctrl-C. A changed configuration is taken up while it runs, as far as it can be."""
+    from heliograph.run import leave, run_mirror  # noqa: PLC0415  # Spark takes a while to import
+
+    code = 0
+    try:
+        run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []), secrets=secrets)
+    except HeliographError as error:
+        typer.echo(str(error), err=True)
+        code = EXIT_NOT_STARTED if isinstance(error, ConfigError | ProtocolError | StoreUnusable) else EXIT_FAILED
+    leave(code)
+
+
+def _parse_conf(texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for key, equals, _ in pairs:
+        if not equals or not key.startswith("spark."):
+            raise typer.BadParameter(f'"{key}" is not of the form spark.key=value', param_hint="--conf")
+        if _IS_SECRET.search(key) and ".secrets." not in key:
+            raise typer.BadParameter(
+                f'"{key}" is a secret, and every user of this machine can read command lines: write it into the '
+                "configuration file, there best as ${file:/path:key}",
+                param_hint="--conf",
+            )
+    return {key: value for key, _, value in pairs}

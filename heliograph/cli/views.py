@@ -1,0 +1,82 @@
+"""What is known of flows and groups: `heliograph status`, `heliograph groups`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, parse_groups
+from heliograph.config import load_settings
+from heliograph.config.settings import Settings
+from heliograph.errors import ConfigError
+from heliograph.render import OutputFormat, render_rows
+
+if TYPE_CHECKING:
+    from heliograph.views.groups import GroupView
+
+
+def status(config: Configuration, secrets: Secrets = None, output: Output = OutputFormat.TABLE) -> None:
+    """Show how the flows stand, by what is written on their targets. Exit code 1 if one is not ready.
+
+    A loss is shown, and its flow is not ready, until it is acknowledged. json and yaml have every loss in full.
+    """
+    from heliograph.views.status import read_status  # noqa: PLC0415  # takes 0.3 s
+
+    found = asyncio.run(read_status(_load_flows(config, secrets)))
+    ready = sum(flow.is_ready for flow in found)
+    rows = [flow.row() if output is OutputFormat.TABLE else flow.full_row() for flow in found]
+    typer.echo(render_rows(rows, output, conclusion=f"{ready} of {len(found)} flows ready"))
+    if ready < len(found):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def groups(
+    config: Configuration,
+    pattern: Annotated[
+        str | None, typer.Option("--groups", metavar="PATTERN", help="Only these groups, by a Java regular expression.")
+    ] = None,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show consumer groups on both clusters of each flow, and what each would read again if it moved now.
+
+    If the source does not answer, what was last seen of it stands on the target. Exit code 1 if a target does not.
+    """
+    from heliograph.views.groups import read_groups  # noqa: PLC0415  # takes 0.3 s
+
+    wanted = parse_groups(pattern)
+    found, problems = asyncio.run(read_groups(_load_flows(config, secrets), wanted=wanted))
+    if found or not problems or output is not OutputFormat.TABLE:
+        _show_groups(found, output)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _load_flows(config: Path, secrets: Path | None) -> Settings:
+    """Of a file without an enabled flow there is nothing to show."""
+    settings = load_settings(config, secrets=secrets)
+    if not settings.enabled_flows:
+        raise ConfigError("no flow is enabled: there is nothing to show", where=settings.file)
+    return settings
+
+
+def _show_groups(found: Sequence[GroupView], output: OutputFormat) -> None:
+    """Two tables, or rows of one shape whose `kind` says which table they are of."""
+    group_rows = [view.row() for view in found]
+    place_rows = [{"flow": view.flow, **row} for view in found for row in view.place_rows()]
+    if output is not OutputFormat.TABLE:
+        keys = dict.fromkeys(key for row in (*group_rows, *place_rows) for key in row)
+        rows = [("group", row) for row in group_rows] + [("partition", row) for row in place_rows]
+        typer.echo(render_rows([{"kind": kind, **dict.fromkeys(keys), **row} for kind, row in rows], output))
+        return
+    if found:
+        typer.echo(render_rows(group_rows, output) + "\n")
+    again = sum(view.reread or 0 for view in found)
+    conclusion = f"{counted(len(found), 'group')}, {counted(again, 'record')} would be read again"
+    typer.echo(render_rows(place_rows, output, conclusion=conclusion))
