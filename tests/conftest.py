@@ -15,11 +15,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from heliograph.lab import Authority, Cluster, ClusterSpec, Lab
 from tests.evidence import Evidence
 from tests.longreport import LongReport
+
+hypothesis.settings.register_profile("shared", deadline=None)  # machines are shared, and speed is no test's affair
+hypothesis.settings.load_profile("shared")
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
 _LAB = pytest.StashKey[Lab]()

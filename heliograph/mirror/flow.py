@@ -82,6 +82,8 @@ class FlowDriver:
         self._unwritten = Unwritten(flow.name)
         self._producer_id = -1
         self._standing = Standing(flow.name)
+        self._reopening: frozenset[PartitionName] = frozenset()
+        """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
         self.carried = ""
         """What is told of its groups with its progress."""
         self.ledger_moved = asyncio.Event()
@@ -204,7 +206,8 @@ class FlowDriver:
                 "%s: no longer mirrored: %s (deleted, or not selected any more); what was copied stays",
                 *(self.name, ", ".join(sorted({topic for topic, _ in gone}))),
             )
-        fresh = [where for where in present if where not in self.entries and where not in self.losses.stopped]
+        known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
+        fresh = [where for where in present if where not in known]
         enrolled = await self._enrol(fresh)
         self.is_complete = enrolled == len(fresh)
         return bool(gone or enrolled)
@@ -221,8 +224,9 @@ class FlowDriver:
             if known is None:
                 starts[where] = self._first_start() if stored is None else Start(stored, Past.OTHERS)
                 continue
-            source_id, target_id = topic_ids(where, self.flow, source=self.source, target=self.target)
-            place = place_of(known, stored, source_id=source_id, target_id=target_id)
+            if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
+                continue
+            place = place_of(known, stored, source_id=ids[0], target_id=ids[1])
             if isinstance(place, Outcome):
                 self._answer(where, place, starts)
             elif self.losses.stand(where, known):
@@ -323,9 +327,13 @@ class FlowDriver:
             self.entries.pop(where, None)
         if starts:
             self.is_complete = False  # until all have their new count; a later look sees to what fails here
-        await self.losses.keep(self.ledger_topic)
-        if starts:
-            await self._go_on(starts)
+        self._reopening = frozenset(starts)
+        try:
+            await self.losses.keep(self.ledger_topic)
+            if starts:
+                await self._go_on(starts)
+        finally:
+            self._reopening = frozenset()
 
     async def _go_on(self, starts: Mapping[PartitionName, Start]) -> None:
         """Open new counts where the clusters, looked at anew, still have the partitions."""

@@ -37,21 +37,23 @@ async def open_counts(
 ) -> None:
     """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
 
-    A partition without a leader is left for the next look. `check` raises if we may not write any more.
+    A partition without a leader, or without a topic, is left for the next look. `check` raises if we may not write
+    any more.
     """
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
     for where, extent in (await _extents(starts, flow, source=source, target=target)).items():
         start, known = starts[where], standing.known.get(where)
-        source_id, target_id = topic_ids(where, flow, source=source, target=target)
+        if (ids := topic_ids(where, flow, source=source, target=target)) is None:
+            continue
         opened[where] = first_entry(
             start,
             extent,
             known=known,
             count=standing.next_count(where),
             rule=terms.rule,
-            source_id=source_id,
-            target_id=target_id,
+            source_id=ids[0],
+            target_id=ids[1],
         )
         pages[where] = pages_at_opening(
             start.past,
@@ -69,10 +71,11 @@ async def open_counts(
     standing.take_opened(opened)
 
 
-def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Cluster) -> tuple[str, str]:
-    """Of a partition's topic on the source and on the target."""
-    topic, remote = source.catalogue.topics[where[0]], target.catalogue.topics[flow.remote_topic(where[0])]
-    return topic.topic_id.hex, remote.topic_id.hex
+def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Cluster) -> tuple[str, str] | None:
+    """Of a partition's topic on the source and on the target; None if one of them has gone meanwhile."""
+    topic = source.catalogue.topics.get(where[0])
+    remote = target.catalogue.topics.get(flow.remote_topic(where[0]))
+    return None if topic is None or remote is None else (topic.topic_id.hex, remote.topic_id.hex)
 
 
 async def source_offsets(source: Cluster, partitions: Iterable[PartitionName], which: int) -> dict[PartitionName, int]:

@@ -19,7 +19,7 @@ import heliograph
 from heliograph.mirror.equipment import LANE_PACKAGES
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_NOT_FOR_LANES = ("lab",)
+_NOT_FOR_LANES = ("cli", "lab")
 _IDLE = re.compile(
     r"(^|/)(__pycache__|tests?|SelfTest|include|includes)/"
     r"|\.(pyx|pxd|pxi|pyi|h|hpp|c|cc|cpp)$"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
@@ -67,7 +67,6 @@ def as_records(new: Sequence[NewRecord], base_offset: int = 0) -> list[Record]:
     return [Record(base_offset + i, r.timestamp, r.key, r.value, tuple(r.headers)) for i, r in enumerate(new)]
 
 
-@settings(deadline=None)
 @given(new=NEW_RECORDS, codec=st.sampled_from([0, 1]))
 def test_kafka_python_reads_what_we_encode(new: list[NewRecord], codec: int) -> None:
     theirs = DefaultRecordBatch(bytes(encode_batch(new, codec=codec)))
@@ -77,7 +76,6 @@ def test_kafka_python_reads_what_we_encode(new: list[NewRecord], codec: int) -> 
     assert theirs.max_timestamp == max(r.timestamp for r in new)
 
 
-@settings(deadline=None)
 @given(new=NEW_RECORDS)
 def test_our_bytes_equal_kafka_pythons(new: list[NewRecord]) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, False, 77, 3, 12, 1 << 20)
@@ -89,7 +87,6 @@ def test_our_bytes_equal_kafka_pythons(new: list[NewRecord]) -> None:
     assert ours == theirs
 
 
-@settings(deadline=None)
 @given(new=NEW_RECORDS, codec=st.integers(0, 4), base_offset=st.integers(0, 1 << 50))
 def test_iter_records_reads_every_codec(new: list[NewRecord], codec: int, base_offset: int) -> None:
     batch = patched(encode_batch(new, codec=codec), ">q", 0, base_offset, crc=False)
@@ -136,7 +133,6 @@ def test_header_of_too_few_bytes_is_a_typed_error() -> None:
         parse_header(bytes(60))
 
 
-@settings(deadline=None)
 @given(new=NEW_RECORDS, codec=st.integers(0, 4), attributes=st.integers(0, 15))
 def test_rewrite_header_leaves_record_bytes_untouched(new: list[NewRecord], codec: int, attributes: int) -> None:
     fetched = patched(encode_batch(new, codec=codec), ">q", 0, 1 << 40)

@@ -397,7 +397,7 @@ def test_a_garbled_answer_is_a_typed_error_or_read_as_odd_values(name: str) -> N
     whole = asyncio.run(fake.answer(1, sent[4:]))[4:]
     assert messages.decode_response(request, memoryview(whole), where="") is not None
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(data=st.data())
     def garble(data: st.DataObject) -> None:
         spoilt = bytearray(whole)

@@ -225,7 +225,7 @@ def test_a_garbled_answer_is_a_typed_error_or_read_as_odd_values(name: str) -> N
     version = 8 if name == "commit" else 1
     whole = make(version)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(changes=st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=3))
     def garble(changes: list[tuple[int, int]]) -> None:
         spoilt = bytearray(whole)

@@ -365,7 +365,7 @@ def test_no_connection_is_unreachable(host: str) -> None:
 sizes = st.integers(POOLED_FROM_BYTES, 3 << 20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), limit_bytes=st.sampled_from([1 << 20, 5 << 20, 64 << 20]))
 def test_a_buffer_that_is_looked_at_is_never_handed_out_again(data: st.DataObject, limit_bytes: int) -> None:
     pool = BufferPool(limit_bytes)

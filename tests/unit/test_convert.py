@@ -24,8 +24,8 @@ from heliograph.errors import ConfigError
 ENVIRONMENT = {"NAME": "from-outside", "NUMBER": "7", "SWITCH": "true", "SERVERS": "outside:9092", "WORD": 'a"b\\c'}
 MIRROR = "org.apache.kafka.connect.mirror."
 DEFAULT, IDENTITY = f"{MIRROR}DefaultReplicationPolicy", f"{MIRROR}IdentityReplicationPolicy"
-quick = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-thorough = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=1500, suppress_health_check=list(HealthCheck))
 
 
 # -- values

@@ -308,7 +308,7 @@ def check_entry(entry: Entry, source_offsets: list[int], start: int, target_star
             assert target_start + index == offset - entry.run_source + entry.run_target
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(events=steps, committed=st.booleans(), data=st.data())
 def test_copying_gives_exactly_what_a_reader_sees(events: list[Step], committed: bool, data: st.DataObject) -> None:
     model = Model(events)

@@ -239,7 +239,7 @@ def seen(batches: Sequence[Batch], position: int) -> list[Record]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     log=logs(),
     skipped=st.integers(0, 12),

@@ -12,15 +12,17 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.kafka.batch import NewRecord
+from heliograph.mirror import flow as flow_module
 from heliograph.mirror import formats, opening
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import LedgerRow
 from heliograph.mirror.outcomes import Outcome
 from heliograph.mirror.runs import OpenPage
 from heliograph.mirror.standing import place_of
-from tests.fake_cluster import LIST_OFFSETS, FakeCluster
+from tests.fake_cluster import LIST_OFFSETS, Call, FakeCluster
 from tests.unit.logs import ENTRY, new_records
 
 GROUP, LEDGER, OFFSETS, SYNCS = (
@@ -196,3 +198,50 @@ def test_a_topic_made_anew_is_answered_by_the_policies() -> None:
 def test_a_cluster_that_has_no_topic_ids_says_nothing_against_a_topic() -> None:
     place = place_of(ENTRY, None, source_id="0" * 32, target_id=ENTRY.target_topic_id)
     assert place == ENTRY.moved(source_topic_id="0" * 32)
+
+
+def test_a_look_for_topics_leaves_partitions_alone_whose_count_is_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with a_world() as world, world.leader() as flow:
+            may_end = asyncio.Event()
+
+            async def slowly(*asked: Any) -> dict[PartitionName, int]:
+                await may_end.wait()
+                return await opening.source_offsets(*asked)
+
+            monkeypatch.setattr(flow_module, "source_offsets", slowly)
+            opening_one = asyncio.ensure_future(flow.take_rows([released(flow, "SECOND_WRITER")]))
+            await asyncio.sleep(0)
+            assert ("t", 0) not in flow.entries
+            looking = asyncio.ensure_future(flow.discover())
+            await opening_one
+            may_end.set()
+            await looking
+            assert flow.entries["t", 0].count == 1
+            assert world.entries() == [(0, 0, 0), (1, 0, 0), (0, 1, 10)]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_topic_that_is_deleted_while_its_count_is_opened_is_left_for_the_next_look(side: str) -> None:
+    async def test() -> None:
+        async with a_world() as world, world.leader() as flow:
+            before = world.entries()
+            gone = (world.source, flow.source, "t") if side == "source" else (world.target, flow.target, "a.t")
+
+            async def delete(call: Call) -> Any:
+                response = await call.proceed()
+                fake, cluster, topic = gone
+                fake.topics.pop(topic, None)
+                await cluster.refresh()
+                return response
+
+            other = world.target if side == "source" else world.source
+            other.control(LIST_OFFSETS, delete)
+            await flow.take_rows([released(flow, "SECOND_WRITER")])
+            assert ("t", 0) not in flow.entries
+            assert not flow.is_complete
+            assert world.entries() == before
+
+    asyncio.run(test())

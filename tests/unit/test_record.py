@@ -175,7 +175,7 @@ def check_chunk(chunk: Chunk, codec: int | None, max_bytes: int) -> list[Record]
     return [Record(offset, *record[1:]) for offset, record in zip(offsets, records, strict=True)]  # type: ignore[arg-type]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     log=logs(),
     start=st.integers(0, 1000),
@@ -195,7 +195,6 @@ def test_reencode_equals_the_model(log: list[Source], start: int, max_bytes: int
     assert all(record.offset < chunk.source_end for chunk in chunks for record in check_chunk(chunk, codec, max_bytes))
 
 
-@settings(deadline=None)
 @given(log=logs(), codec=st.integers(0, 4))
 def test_reencode_again_from_any_acknowledged_chunk_gives_the_same_records(log: list[Source], codec: int) -> None:
     reencode_from = partial(reencode, to_batches(log), max_bytes=200, codec=codec)
@@ -206,14 +205,12 @@ def test_reencode_again_from_any_acknowledged_chunk_gives_the_same_records(log: 
         assert got == [record for chunk in chunks[index + 1 :] for record in check_chunk(chunk, codec, 200)]
 
 
-@settings(deadline=None)
 @given(log=logs(codecs=st.just(0)))
 def test_kept_codec_splits_only_by_size(log: list[Source]) -> None:
     chunks = reencode(to_batches(log), position=0, max_bytes=NO_LIMIT)
     assert len(chunks) == (1 if any(source.seen() for source in log) else 0)
 
 
-@settings(deadline=None)
 @given(log=logs())
 def test_iter_records_equals_the_model(log: list[Source]) -> None:
     for source, (header, view) in zip(log, to_batches(log), strict=True):
@@ -221,7 +218,6 @@ def test_iter_records_equals_the_model(log: list[Source]) -> None:
         assert seen == source.seen()
 
 
-@settings(deadline=None)
 @given(
     records=st.lists(st.tuples(TIMESTAMPS, st.integers(0, 200), st.booleans()), min_size=1, max_size=40),
     position=st.integers(0, 40),

@@ -52,7 +52,7 @@ rows = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(lanes=st.lists(st.lists(assignments, min_size=1, max_size=4).map(tuple), max_size=4))
 def test_a_plan_comes_back_from_its_table(lanes: list[tuple[Assignment, ...]]) -> None:
     table = lanes_table(EpochPlan(epoch_id=3, lanes=tuple(lanes)))
@@ -61,7 +61,7 @@ def test_a_plan_comes_back_from_its_table(lanes: list[tuple[Assignment, ...]]) -
     assert found == [(lane, list(items)) for lane, items in enumerate(lanes)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(reported=st.lists(rows, max_size=5))
 def test_rows_come_back_from_their_batch(reported: list[LedgerRow]) -> None:
     batch = rows_batch(reported)
