@@ -336,6 +336,7 @@ def encode_lease(group_id: str, lease: Lease) -> tuple[bytes, bytes]:
         "ms": lease.time_ms,
         "lease": lease.lease_ms,
         "former": lease.former,
+        "restarts": lease.restarts,
     }
     return _compact(["lease", group_id]), _compact(fields)
 
@@ -463,6 +464,7 @@ def _parse_lease(_: list[Any], fields: dict[str, Any]) -> Lease:
         since_ms=int(fields["since"]),
         time_ms=int(fields["ms"]),
         lease_ms=int(fields["lease"]),
+        restarts=int(fields.get("restarts", 0)),
         former=str(fields["former"]),
     )
 

@@ -73,9 +73,11 @@ class Lease:
     """How long the holder may be silent."""
     former: str = ""
     """Who led before."""
+    restarts: int = 0
+    """How often the holder has tried again what failed for good; for people."""
 
-    def moved(self, tenancy: Tenancy, time_ms: int) -> Lease:
-        return replace(self, tenancy=tenancy, time_ms=time_ms)
+    def moved(self, tenancy: Tenancy, time_ms: int, *, restarts: int = 0) -> Lease:
+        return replace(self, tenancy=tenancy, time_ms=time_ms, restarts=restarts)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from heliograph.mirror.formats import StandbyRecord
 from heliograph.mirror.here import is_gone
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.restarts import Restarts
 
 log = logging.getLogger("heliograph")
 
@@ -42,6 +43,7 @@ class Led(Protocol):
     target: Cluster
     ledger: Ledger
     ledger_topic: str
+    restarts: Restarts
 
     @property
     def wants_reopening(self) -> bool: ...
@@ -219,7 +221,7 @@ class Tenure:
     async def _renew(self) -> None:
         assert self._held is not None
         flow, at = self._flow, self._clock()
-        held = self._held.moved(Tenancy.HELD, _now_ms())
+        held = self._held.moved(Tenancy.HELD, _now_ms(), restarts=flow.restarts.total)
         offset = await store.write_lease(flow.target, flow.ledger_topic, flow.ledger.group_id, held)
         self._held = held
         self._sent.append(_Sent(offset, at))

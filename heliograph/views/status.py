@@ -85,6 +85,8 @@ class FlowStatus:
     leader: Leader | None = None
     standbys: int = 0
     """Processes that wait for the leader's end, as far as they said so of late."""
+    restarts: int = 0
+    """Of this leader's, by `auto.restart`."""
     lacks: tuple[str, ...] = ()
     throttled: tuple[str, ...] = ()
     """By which cluster's quota, at the moment."""
@@ -108,6 +110,7 @@ class FlowStatus:
             "leads since": self.leader.since if self.leader else None,
             "leads until": self.leader.until if self.leader else None,
             "standbys": self.standbys,
+            "restarts": self.restarts,
             "last written": _ago(self.last_written_s),
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
@@ -163,6 +166,7 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         checkpoint_s=await _checkpoint_age(flow, target),
         exposure=exposure_of(ledger, ends),
         leader=Leader.of(lease, now_ms=now_ms) if lease is not None else None,
+        restarts=lease.restarts if lease is not None else 0,
         standbys=sum(now_ms - standby.time_ms < STANDBY_S * 1000 for standby in ledger.standbys.values()),
         lacks=condition.lacks if condition else (),
         throttled=_throttled(ledger),

@@ -36,6 +36,7 @@ LEASE = Lease(
     time_ms=1_700_000_002_000,
     lease_ms=6000,
     former="host h0 (pid 5)",
+    restarts=2,
 )
 PAGE = Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0)
 
@@ -259,7 +260,7 @@ def test_lease_vector() -> None:
     assert key == b'["lease","A-mm2"]'
     assert value == (
         b'{"v":1,"term":4,"is":"held","owner":"me","host":"h1","pid":77,"place":"boot/1","born":9,'
-        b'"since":1700000000000,"ms":1700000002000,"lease":6000,"former":"host h0 (pid 5)"}'
+        b'"since":1700000000000,"ms":1700000002000,"lease":6000,"former":"host h0 (pid 5)","restarts":2}'
     )
 
 

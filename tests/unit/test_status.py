@@ -17,11 +17,11 @@ LEASE = Lease(
 
 def test_a_leader_is_shown_with_the_time_it_has() -> None:
     leader = Leader.of(LEASE, now_ms=LEASE.time_ms + 5999)
-    row = FlowStatus(flow="a->b", state="running", leader=leader, standbys=1).row()
+    row = FlowStatus(flow="a->b", state="running", leader=leader, standbys=1, restarts=3).row()
     assert row["leader"] == "h1 (pid 77)"
     assert row["leads since"] == "2023-11-14T22:13:20+00:00"
     assert row["leads until"] == "2023-11-14T22:14:26+00:00"
-    assert row["standbys"] == 1
+    assert (row["standbys"], row["restarts"]) == (1, 3)
 
 
 def test_a_leader_whose_time_is_up_leads_no_more() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -20,6 +20,7 @@ from heliograph.mirror import formats, store
 from heliograph.mirror.here import is_gone, this_process
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.tenure import Tenure
 from tests.fake_cluster import PRODUCE, FakeCluster
 from tests.unit.lanes import GROUP, LEDGER, run
@@ -44,6 +45,7 @@ class Flow:
     ledger: Ledger
     name: str = "a->b"
     ledger_topic: str = LEDGER
+    restarts: Restarts = field(default_factory=Restarts)
     wants_reopening: bool = False
 
 
