@@ -107,9 +107,9 @@ def unreplicated(copy: PartitionCopy, records: int) -> TargetUnsettled:
     )
 
 
-def may_be_late(copy: PartitionCopy, pause_s: float) -> TargetUnsettled:
+def may_be_late(copy: PartitionCopy) -> TargetUnsettled:
     return TargetUnsettled(
-        f"what was sent last had no answer and may still be on its way: looked at again in {pause_s:.0f} s",
+        "what was sent last had no answer and may still be on its way: looked at again within seconds",
         where=copy.assignment.name,
         why="the records are old, and a broker that does not remember us takes a batch twice",
     )

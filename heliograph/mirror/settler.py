@@ -147,7 +147,7 @@ class Settler:
         elif end.offset < appended.offset:
             self._all_wait([copy], doubts.unreplicated(copy, appended.offset - end.offset))
         elif copy.may_be_late and (pause_s := self._patience_s(copy)) > 0:
-            copy.error = copy.error or doubts.may_be_late(copy, pause_s)
+            copy.error = copy.error or doubts.may_be_late(copy)
             copy.enter(State.WAITING)
             asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
         elif end.offset == copy.entry.target_offset and not copy.is_misplaced:

@@ -222,7 +222,7 @@ def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault
         ),
         Fault(name="fill disk", harm=fill_disk, longest_s=brief),
         Fault(name="grow", harm=grow, is_possible=World.can_grow),
-        Fault(name="stop everything", harm=stop_everything, weight=0.5),
+        Fault(name="stop everything", harm=stop_everything, weight=0.2),
     ]
     if second_driver_too:
         faults.append(Fault(name="second driver", harm=second_driver, longest_s=brief, may_end=True))

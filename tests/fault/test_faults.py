@@ -50,9 +50,7 @@ def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Rec
     isolation = chance.choice(ISOLATIONS)
     record_property("isolation", isolation)
     lab.start([spec("calm"), spec("safe", forgets=True)])
-    world = World(
-        lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance, per_second=240
-    )
+    world = World(lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance)
     run_faults(world, faults(3.0), count(20), chance, record_property)
 
 

@@ -29,13 +29,13 @@ _DAEMON = "pyspark.daemon"
 _PREFERRED = 0
 _COMPACTED = {
     "cleanup.policy": "compact",
-    "segment.ms": "2000",
+    "segment.ms": "5000",
     "segment.index.bytes": "65536",
     "min.cleanable.dirty.ratio": "0.01",
-    "max.compaction.lag.ms": "3000",
+    "max.compaction.lag.ms": "5000",
 }
 _NEXT_PLANS = ("2000", "5000", "30000")
-_CONFIG = {"log.retention.ms": "-1", "log.cleaner.backoff.ms": "500", "unclean.leader.election.enable": "false"}
+_CONFIG = {"log.retention.ms": "-1", "log.cleaner.backoff.ms": "1500", "unclean.leader.election.enable": "false"}
 
 
 def spec(alias: str, *, brokers: int = 1, forgets: bool = False) -> ClusterSpec:
@@ -61,7 +61,7 @@ class World:
         isolation: str,
         chance: random.Random,
         standalone: bool = False,
-        per_second: float = 300,
+        per_second: float = 120,
     ) -> None:
         self.lab = lab
         self.source = source
