@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from statistics import mean
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import psutil
 
+from tests.background import Background
 from tests.cluster.mirror import MirrorProcess
 
 _MB = 1_000_000
@@ -46,28 +45,17 @@ def growth_of(samples: Sequence[Sample]) -> Growth:
     )
 
 
-class Sampler:
+class Sampler(Background):
     """Samples a mirror's driver, JVM and lanes from a thread of its own."""
 
     def __init__(self, mirror: MirrorProcess, *, every_s: float) -> None:
+        super().__init__()
         self._mirror = mirror
         self._every_s = every_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self.samples: dict[str, list[Sample]] = defaultdict(list)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(self._every_s):
+    def run(self) -> None:
+        while not self.over.wait(self._every_s):
             totals: dict[str, Sample] = {}
             for process in self._mirror.processes():
                 with suppress(psutil.NoSuchProcess):

@@ -6,13 +6,11 @@ import json
 import platform
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import pytest
@@ -20,6 +18,7 @@ from confluent_kafka import KafkaException
 
 import heliograph
 from heliograph.lab import Cluster
+from tests.background import Background
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, produce, unique
 from tests.cluster.spark import Standalone, bare_python, executors_of, kill_tree
@@ -109,29 +108,18 @@ def test_without_executors_nothing_is_copied_until_one_returns(
             assert "Traceback" not in mirror.output
 
 
-class Stalls:
+class Stalls(Background):
     """Looks at a topic's ends again and again; the longest time that each partition did not grow."""
 
     def __init__(self, view: View) -> None:
+        super().__init__()
         self._view = view
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self._moved: list[float] = []
         self._longest: list[float] = []
         self.ends: list[int] = []
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        while not self._over.wait(0.1):
+    def run(self) -> None:
+        while not self.over.wait(0.1):
             with suppress(KafkaException):
                 self._look()
 

@@ -10,9 +10,8 @@ import urllib.request
 from contextlib import suppress
 from html import unescape
 from pathlib import Path
-from threading import Event, Thread
-from types import TracebackType
-from typing import Self
+
+from tests.background import Background
 
 _PAUSE_S = 0.1
 _MAX_PAGES = 300
@@ -24,35 +23,24 @@ _SAME_AGAIN = ("/static/", ".sort=", "showIncomplete", "/log/")
 """In addresses that lead to nothing new: pages in another order, executors' logs, which are files of the run."""
 
 
-class Onlooker:
+class Onlooker(Background):
     """Looks again and again at every command line of the machine and at the files in some folders."""
 
     def __init__(self, *folders: Path) -> None:
+        super().__init__()
         self._folders = folders
-        self._over = Event()
-        self._thread = Thread(target=self._watch)
         self.commands: set[bytes] = set()
         self.private: set[str] = set()
         """Names of files that only their owner can read."""
         self.readable: dict[str, bytes] = {}
         """The others, with what was last in them."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
     def seen(self) -> list[tuple[str, bytes]]:
         """As evidence."""
         return [("a command line", b"\n".join(self.commands)), *self.readable.items()]
 
-    def _watch(self) -> None:
-        while not self._over.wait(_PAUSE_S):
+    def run(self) -> None:
+        while not self.over.wait(_PAUSE_S):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):
                     self.commands.add(path.read_bytes().replace(b"\0", b" "))

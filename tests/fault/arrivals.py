@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import pairwise
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from heliograph.lab import Cluster
+from tests.background import Background
 from tests.cluster.mirror import record_of
 from tests.fault.stamp import stamp_of
 
@@ -27,10 +27,11 @@ class Arrival(NamedTuple):
     latency_ms: int
 
 
-class Arrivals:
+class Arrivals(Background):
     """A consumer in a thread that takes up topics and partitions as they appear."""
 
     def __init__(self, cluster: Cluster, topics: Sequence[str]) -> None:
+        super().__init__()
         self._topics = topics
         self._consumer = Consumer(
             {
@@ -46,19 +47,6 @@ class Arrivals:
         )
         self._newest: dict[Place, int] = {}
         self._seen: list[Arrival] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(30)
-        self._consumer.close()
 
     @property
     def newest(self) -> Mapping[Place, int]:
@@ -74,10 +62,14 @@ class Arrivals:
         times = [start, *(arrival.at for arrival in list(self._seen) if start <= arrival.at <= end), end]
         return max(later - earlier for earlier, later in pairwise(times))
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        with closing(self._consumer):
+            self._follow()
+
+    def _follow(self) -> None:
         followed: set[Place] = set()
         looked = 0.0
-        while not self._stop.is_set():
+        while not self.over.is_set():
             if time.monotonic() - looked > _LOOK_S:
                 looked = time.monotonic()
                 fresh = self._partitions() - followed
@@ -88,7 +80,7 @@ class Arrivals:
                 if message.error() is None:
                     self._take(message)
             if not followed:
-                self._stop.wait(0.1)
+                self.over.wait(0.1)
 
     def _partitions(self) -> set[Place]:
         try:

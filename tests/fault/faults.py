@@ -13,6 +13,7 @@ from functools import partial
 
 import psutil
 
+from heliograph.lab import Cluster
 from tests.cluster.mirror import wait_until
 from tests.fault.proxy import FINE, Weather
 from tests.fault.world import World
@@ -113,17 +114,9 @@ def _one(world: World, find: Callable[[], Sequence[psutil.Process]]) -> psutil.P
 
 
 @contextmanager
-def kill_broker(world: World, side: str) -> Iterator[None]:
+def lose_broker(world: World, side: str, end: Callable[[Cluster, int], None]) -> Iterator[None]:
     cluster, broker = world.cluster(side), world.any_broker(side)
-    cluster.kill_broker(broker)
-    yield
-    cluster.start_broker(broker)
-
-
-@contextmanager
-def restart_broker(world: World, side: str) -> Iterator[None]:
-    cluster, broker = world.cluster(side), world.any_broker(side)
-    cluster.stop_broker(broker)
+    end(cluster, broker)
     yield
     cluster.start_broker(broker)
 
@@ -228,8 +221,12 @@ def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault
         faults.append(Fault(name="second driver", harm=second_driver, longest_s=brief, may_end=True))
     for side in SIDES:
         faults += [
-            Fault(name=f"kill {side} broker", harm=partial(kill_broker, side=side), longest_s=brief),
-            Fault(name=f"restart {side} broker", harm=partial(restart_broker, side=side)),
+            Fault(
+                name=f"kill {side} broker",
+                harm=partial(lose_broker, side=side, end=Cluster.kill_broker),
+                longest_s=brief,
+            ),
+            Fault(name=f"restart {side} broker", harm=partial(lose_broker, side=side, end=Cluster.stop_broker)),
             Fault(name=f"freeze {side} broker", harm=partial(freeze_broker, side=side), longest_s=longest_s),
             Fault(
                 name=f"move {side} leaders",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records, parse_header
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
-from heliograph.mirror.model import Assignment, Entry
+from heliograph.mirror.model import Assignment, Entry, LedgerRow
+from heliograph.mirror.runs import OpenPage
 
 PRODUCER_ID = 4711
 ENTRY = Entry(
@@ -23,6 +25,26 @@ ENTRY = Entry(
     run_target=0,
 )
 ASSIGNMENT = Assignment(flow="a->b", topic="t", partition=0, target_topic="a.t", entry=ENTRY, max_message_bytes=1 << 20)
+
+
+def row_of(**fields: Any) -> LedgerRow:
+    """What a lane reports of the assignment."""
+    return LedgerRow(
+        **{
+            "flow": "a->b",
+            "topic": "t",
+            "partition": 0,
+            "lane": 0,
+            "entry": ENTRY,
+            "records": 0,
+            "bytes": 0,
+            "active_ms": 1,
+            "host": "h",
+            "state": "copying",
+            "page": OpenPage(0).pack(),
+            **fields,
+        }
+    )
 
 
 def new_records(start: int, count: int) -> list[NewRecord]:

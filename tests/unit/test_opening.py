@@ -20,10 +20,9 @@ from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import LedgerRow
 from heliograph.mirror.outcomes import Outcome
-from heliograph.mirror.runs import OpenPage
 from heliograph.mirror.standing import place_of
 from tests.fake_cluster import LIST_OFFSETS, Call, FakeCluster
-from tests.unit.logs import ENTRY, new_records
+from tests.unit.logs import ENTRY, new_records, row_of
 
 GROUP, LEDGER, OFFSETS, SYNCS = (
     "a-mm2",
@@ -83,10 +82,7 @@ async def a_world() -> AsyncIterator[World]:
 def released(flow: FlowDriver, code: str, **details: Any) -> LedgerRow:
     """The row of a lane that gave partition 0 back when all ten records were copied."""
     entry = flow.entries["t", 0].moved(n=10, source_offset=10, target_offset=10, our_end=10)
-    return LedgerRow(
-        flow="a->b", topic="t", partition=0, lane=0, entry=entry, records=10, bytes=100, active_ms=1, host="",
-        state="released", page=OpenPage(0).pack(), error_code=code, error_text=code, details=details,
-    )  # fmt: skip
+    return row_of(entry=entry, records=10, state="released", error_code=code, error_text=code, details=details)
 
 
 def test_partitions_that_nobody_copied_begin_at_the_start_of_their_log() -> None:

@@ -9,20 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.mirror.copy import may_be_forgotten
-from heliograph.mirror.model import Assignment, Entry
+from heliograph.mirror.model import Assignment
 from heliograph.mirror.plan import IDLE_BYTES_PER_SECOND, Workforce, key_of, plan_epoch, useful_lanes
-
-ENTRY = Entry(
-    source_topic_id="0" * 32,
-    target_topic_id="0" * 32,
-    count=0,
-    n=0,
-    source_offset=0,
-    target_offset=0,
-    our_end=0,
-    run_source=0,
-    run_target=0,
-)
+from tests.unit.logs import ENTRY
 
 
 def assignment(flow: str, topic: str, partition: int) -> Assignment:

@@ -16,7 +16,7 @@ from heliograph.mirror.rows import (
     ledger_rows,
     rows_batch,
 )
-from tests.unit.logs import ENTRY
+from tests.unit.logs import row_of
 
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 texts = st.text(max_size=12)
@@ -70,19 +70,7 @@ def test_rows_come_back_from_their_batch(reported: list[LedgerRow]) -> None:
 
 
 def test_details_that_json_does_not_know_become_text() -> None:
-    row = LedgerRow(
-        flow="f",
-        topic="t",
-        partition=0,
-        lane=0,
-        entry=ENTRY,
-        records=0,
-        bytes=0,
-        active_ms=0,
-        host="h",
-        state="released",
-        details={"cause": ValueError("odd")},
-    )
+    row = row_of(state="released", details={"cause": ValueError("odd")})
     (back,) = ledger_rows(pa.Table.from_batches([rows_batch([row])]))
     assert back.details == {"cause": "odd"}
 

@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.model import NOT_LATE, Entry, LedgerRow
-from heliograph.mirror.runs import OpenPage
+from heliograph.mirror.model import NOT_LATE
 from heliograph.mirror.standing import Standing
+from tests.unit.logs import ENTRY, row_of
 
 WHERE = ("t", 0)
-ENTRY = Entry(
-    source_topic_id="a",
-    target_topic_id="b",
-    count=0,
-    n=0,
-    source_offset=0,
-    target_offset=0,
-    our_end=0,
-    run_source=0,
-    run_target=0,
-)
-
-
-def row(late_ms: int) -> LedgerRow:
-    return LedgerRow(
-        flow="a->b",
-        topic="t",
-        partition=0,
-        lane=0,
-        entry=ENTRY,
-        records=0,
-        bytes=0,
-        active_ms=1,
-        host="h",
-        state="copying",
-        late_ms=late_ms,
-        page=OpenPage(0).pack(),
-    )
 
 
 def test_nothing_is_on_its_way_in_a_first_count_and_after_all_was_answered() -> None:
     standing = Standing("a->b")
     standing.take_opened({WHERE: ENTRY})
     assert standing.late_ms(WHERE) == NOT_LATE
-    standing.take_row(row(0))
+    standing.take_row(row_of(late_ms=0))
     assert standing.late_ms(WHERE) == 0
-    standing.take_row(row(NOT_LATE))
+    standing.take_row(row_of(late_ms=NOT_LATE))
     assert standing.late_ms(WHERE) == NOT_LATE
 
 
@@ -56,7 +28,7 @@ def test_a_later_count_knows_nothing_of_what_the_one_before_sent() -> None:
 
 def test_the_wait_for_late_batches_goes_on_from_lane_to_lane() -> None:
     standing = Standing("a->b")
-    standing.take_row(row(3000))
+    standing.take_row(row_of(late_ms=3000))
     assert 3000 <= standing.late_ms(WHERE) < 60_000
 
 
