@@ -222,17 +222,14 @@ class Driver:
                 for flow in flows:
                     flow.take_written()
                 if error.details.get("lanes_may_live") and not self._epochs.is_local:
-                    patience_ms = LANE_SHARE * self._settings.lease_ms if is_ordered else terms.duration_ms
-                    self._hold_back(flows, min(patience_ms, terms.duration_ms) / 1000 + LANE_END_S)
+                    self._hold_back(flows, lost_lanes_end_s(terms, self._settings.lease_ms, is_ordered=is_ordered))
             finally:
                 for life in lives:
                     life.resting.set()
 
     def _hold_back(self, flows: Sequence[FlowDriver], seconds: float) -> None:
-        """A lane on an executor that is cut off may still send, until it misses our word: who reads the ledger
-        finds the order to end before any later sign that we lead. Without the order only its deadline ends it.
-        Where nothing else stands between it and another lane, because the target has forgotten us, the partition
-        waits for that."""
+        """A lane on an executor that is cut off may still send. Where nothing else stands between it and another
+        lane, because the target has forgotten us, the partition waits for its end."""
         now_ms = int(time.time() * 1000)
         old = [item for flow in flows for item in flow.assignments() if may_be_forgotten(item.entry, now_ms)]
         if old:
@@ -349,6 +346,16 @@ class Driver:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
             self.stop()
+
+
+def lost_lanes_end_s(terms: EpochTerms, lease_ms: int, *, is_ordered: bool) -> float:
+    """After how long no lane of a failed epoch can be sending any more.
+
+    Who reads the ledger finds the order to end before any later sign that we lead; who does not read it misses our
+    word. Without the order there is only the deadline.
+    """
+    longest_ms = min(LANE_SHARE * lease_ms, terms.duration_ms) if is_ordered else terms.duration_ms
+    return longest_ms / 1000 + LANE_END_S
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import pytest
 from heliograph.config import parse_settings
 from heliograph.errors import HeliographError, NotAuthorized, SparkFailed, Unreachable
 from heliograph.mirror import driver as module
-from heliograph.mirror.driver import Driver
+from heliograph.mirror.driver import Driver, lost_lanes_end_s
 from heliograph.mirror.ledger import PartitionLedger
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import Workforce
@@ -109,6 +109,14 @@ def test_behind_old_records_a_partition_waits_until_no_lost_lane_can_send() -> N
         assert sum(map(len, driver._plan(driver._flows).lanes)) == 4
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "is_ordered", "seconds"), [(60_000, True, 6.8), (60_000, False, 62.0), (2_000, True, 4.0)]
+)
+def test_lost_lanes_end_with_the_lease_or_with_their_epoch(duration_ms: int, is_ordered: bool, seconds: float) -> None:
+    terms = EpochTerms(owner="me", epoch_id=1, duration_ms=duration_ms, flows=())
+    assert lost_lanes_end_s(terms, 6000, is_ordered=is_ordered) == pytest.approx(seconds)
 
 
 def test_after_a_failed_job_copying_goes_on_from_what_its_lanes_wrote_down() -> None:
