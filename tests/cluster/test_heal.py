@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
@@ -90,3 +91,27 @@ def test_a_quota_is_obeyed_and_shown(
     mirror.wait_mirrored(source, target)
     assert_equal(source.read(), target.read())
     assert lines(mirror, "UNREACHABLE", said) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(700)
+def test_a_target_with_too_few_replicas_is_waited_for(tmp_path: Path, primary: Cluster, trio: Cluster) -> None:
+    topic = create_topic(primary, unique("heal-replicas"))
+    remote = create_topic(trio, f"primary.{topic}", replicas=3, config={"min.insync.replicas": "3"})
+    source, target = View(primary, topic), View(trio, remote)
+    keys = {
+        "primary->trio.topics": topic,
+        **{f"{kind}replication.factor": "3" for kind in ("", "offset.storage.", "offset-syncs.topic.")},
+    }
+    with MirrorProcess(tmp_path, {"primary": primary, "trio": trio}, keys) as mirror:
+        produce(primary, topic, [b"before"] * 10)
+        mirror.wait_mirrored(source, target, timeout_s=300)
+        trio.stop_broker(2)
+        produce(primary, topic, [b"meanwhile"] * 10)
+        mirror.wait_for("NOT_ENOUGH_REPLICAS", 120)
+        assert target.counts() == [10]
+        trio.start_broker(2)
+        mirror.wait_mirrored(source, target, timeout_s=300)
+        assert [line for line in mirror.stderr if "WARNING" in line and "waiting" in line and "ENOUGH" in line][
+            1:
+        ] == []
