@@ -12,6 +12,7 @@ Topics are the test's own affair: use names of your own. Logs of a failed run ar
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background ignores it
     config.stash[_EVIDENCE] = Evidence()
     config.pluginmanager.register(config.stash[_EVIDENCE])
     folder = config.getoption("--report")
