@@ -310,4 +310,4 @@ def test_translate_refuses_a_living_group_and_names_an_unknown_one(carried: Carr
     assert 'no group like "nobody-.*" has a place on "backup"' in nothing.stderr
     wrong = carried.run("translate", "--from", "nowhere", "--group", group)
     assert wrong.returncode == 2
-    assert "the flows are: primary->backup" in " ".join(wrong.stderr.replace("│", " ").split())
+    assert "the clusters are: primary, backup" in " ".join(wrong.stderr.replace("│", " ").split())
