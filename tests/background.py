@@ -22,6 +22,9 @@ class Background(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self.over.set()
         self._thread.join(_PATIENCE_S)
 

@@ -14,7 +14,7 @@ EXIT_INTERRUPTED = 130
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code where the command line's library does not exit by itself."""
     try:
-        from heliograph.cli.program import call  # noqa: PLC0415  # takes half a second or more
+        from heliograph.cli.program import call
 
         return call(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
@@ -25,7 +25,7 @@ def __getattr__(name: str) -> object:
     """The program as typer's tools look for it, which make docs/cli.md."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from heliograph.cli.program import app  # noqa: PLC0415  # see above
+    from heliograph.cli.program import app
 
     return app
 

@@ -74,7 +74,7 @@ def check(
 
 
 def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> None:
-    from heliograph.mirror.needs import needs_of  # noqa: PLC0415  # takes 0.3 s
+    from heliograph.mirror.needs import needs_of
 
     needs = needs_of(load_settings(config, secrets=secrets, offline=True))
     if output is OutputFormat.TABLE:
@@ -96,7 +96,7 @@ def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[tup
 
 
 async def _look_at_clusters(settings: Settings, app_user: Path | None) -> list[Step]:
-    from heliograph.preflight.check import check_app_user, check_clusters  # noqa: PLC0415  # takes 0.3 s
+    from heliograph.preflight.check import check_app_user, check_clusters
 
     steps = await check_clusters(settings)
     return steps if app_user is None else [*steps, *await check_app_user(settings, app_user)]

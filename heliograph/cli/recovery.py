@@ -31,7 +31,7 @@ def acknowledge(
     A partition that stopped goes on behind what was lost; a record that was refused is tried once more, and left out
     if it is refused again. Needs the target alone, and no running mirror.
     """
-    from heliograph.recovery.acknowledge import acknowledge as apply  # noqa: PLC0415  # takes 0.3 s
+    from heliograph.recovery.acknowledge import acknowledge as apply
 
     settings = load_settings(config, secrets=secrets)
     losses = asyncio.run(apply(settings, _flow_named(settings, name), topic=topic, dry_run=dry_run))
@@ -68,7 +68,7 @@ def translate(
     kafka-consumer-groups --reset-offsets --from-file reads. Exit code 1 if a group has no translation or was not moved,
     and if there is none.
     """
-    from heliograph.recovery.translate import plan_moves, run_moves  # noqa: PLC0415  # takes 0.3 s
+    from heliograph.recovery.translate import plan_moves, run_moves
 
     if not group and pattern is None:
         raise typer.BadParameter("name groups by --group or --groups", param_hint="--group")
@@ -89,7 +89,7 @@ def translate(
 
 
 def _show_moves(moves: list[Move], output: TranslationFormat, *, is_plan: bool) -> None:
-    from heliograph.recovery.translate import as_reset_file  # noqa: PLC0415  # as above
+    from heliograph.recovery.translate import as_reset_file
 
     if output is TranslationFormat.CSV:
         typer.echo(as_reset_file(moves), nl=False)

@@ -27,7 +27,7 @@ def run(
     secrets: Secrets = None,
 ) -> None:
     """Mirror until stopped by Ctrl-C. A changed configuration is taken up while it runs, as far as it can be."""
-    from heliograph.run import leave, run_mirror  # noqa: PLC0415  # Spark takes a while to import
+    from heliograph.run import leave, run_mirror
 
     code = 0
     try:

@@ -24,7 +24,7 @@ def status(config: Configuration, secrets: Secrets = None, output: Output = Outp
 
     A loss is shown, and its flow is not ready, until it is acknowledged. json and yaml have every loss in full.
     """
-    from heliograph.views.status import read_status  # noqa: PLC0415  # takes 0.3 s
+    from heliograph.views.status import read_status
 
     found = asyncio.run(read_status(_load_flows(config, secrets)))
     ready = sum(flow.is_ready for flow in found)
@@ -46,7 +46,7 @@ def groups(
 
     If the source does not answer, what was last seen of it stands on the target. Exit code 1 if a target does not.
     """
-    from heliograph.views.groups import read_groups  # noqa: PLC0415  # takes 0.3 s
+    from heliograph.views.groups import read_groups
 
     wanted = parse_groups(pattern)
     found, problems = asyncio.run(read_groups(_load_flows(config, secrets), wanted=wanted))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from heliograph.lab import Cluster
+from tests.background import Background
 from tests.cluster.mirror import producer
 
 
-class Load:
+class Load(Background):
     """Writes numbered records to every partition of the topics until stopped.
 
     Values are numbers that grow by one in each partition: loss, repetition and disorder show at once.
@@ -29,39 +28,28 @@ class Load:
         size: int = 200,
         **config: Any,
     ) -> None:
+        super().__init__()
         self._producer = producer(cluster, **config)
         self._topics = topics
         self._partitions = partitions
         self._per_second = per_second
         self._age_ms = age_ms
         self._padding = b"." * size
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self._failed: list[Any] = []
         self.written = 0
         """Records in each partition of each topic."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def stop(self) -> None:
         """Write no more; what was written is acknowledged then."""
-        self._stop.set()
-        self._thread.join(60)
+        super().stop()
         assert self._producer.flush(60) == 0
         assert not self._failed, self._failed[:3]
 
-    def _run(self) -> None:
+    def run(self) -> None:
         began = time.monotonic()
         on_delivery: Callable[[Any, Any], None] = lambda error, _: self._failed.append(error) if error else None  # noqa: E731
         rounds = self._per_second / (self._partitions * len(self._topics))
-        while not self._stop.is_set():
+        while not self.over.is_set():
             value = str(self.written).encode() + self._padding
             now_ms = int(time.time() * 1000) - self._age_ms
             for topic in self._topics:
@@ -71,4 +59,4 @@ class Load:
             self._producer.poll(0)
             ahead = self.written / rounds - (time.monotonic() - began)
             if ahead > 0.01:
-                self._stop.wait(ahead)
+                self.over.wait(ahead)

@@ -53,25 +53,9 @@ def test_a_lane_goes_on_while_it_hears_of_its_leader_and_ends_when_it_does_not()
     run(test())
 
 
-def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        async with World() as world, world.lane(term=TERM, lease_ms=60_000) as lane:
-            world.source.append("t", 0, recent(0, 2))
-            await lane.until_copied(2)
-            await lane.until_entry(2)
-            now = clock()
-            monkeypatch.setattr(listener, "clock", lambda: now + 60)
-            world.source.append("t", 0, recent(2, 2))
-            end = world.target.partition(LEDGER, 0).end
-            await lane.end()
-            assert world.copied() == numbers(2)
-            assert world.target.partition(LEDGER, 0).end == end
-
-    run(test())
-
-
-def test_a_renewal_that_waited_while_the_lane_stood_still_is_not_taken_for_fresh(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_renewed", [False, True], ids=["in silence", "with a renewal waiting in its socket"])
+def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(
+    is_renewed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
         async with World() as world, world.lane(term=TERM, lease_ms=60_000) as lane:
@@ -79,11 +63,14 @@ def test_a_renewal_that_waited_while_the_lane_stood_still_is_not_taken_for_fresh
             await lane.until_copied(2)
             await lane.until_entry(2)
             now = clock()
-            renew(world)  # it is read when the clock has jumped, and answers a question from before
-            world.source.append("t", 0, recent(2, 2))
+            if is_renewed:
+                renew(world)  # it is read when the clock has jumped, and answers a question from before
             monkeypatch.setattr(listener, "clock", lambda: now + 60)
+            world.source.append("t", 0, recent(2, 2))
+            end = world.target.partition(LEDGER, 0).end
             await lane.end()
             assert world.copied() == numbers(2)
+            assert world.target.partition(LEDGER, 0).end == end
 
     run(test())
 
