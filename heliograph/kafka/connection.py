@@ -386,12 +386,15 @@ class Connection:
     def _hung_up(self) -> Unreachable:
         if self._answered_once:
             return Unreachable("the broker closed the connection", where=self.where)
-        in_tls = isinstance(self._wire, TlsWire)
+        if isinstance(self._wire, TlsWire):
+            cause, keys = "it wants a client certificate", "ssl.keystore.* and security.protocol"
+        else:
+            cause, keys = "plain text was sent to a TLS listener", "security.protocol"
         return Unreachable(
             "the broker hung up before its first answer",
             where=self.where,
-            why="usual cause: " + ("it wants a client certificate" if in_tls else "plain text sent to a TLS listener"),
-            remedy="check ssl.keystore.* and security.protocol" if in_tls else "check security.protocol",
+            why=f"it is down behind a proxy, or {cause}",
+            remedy=f"if this stays, check {keys}",
         )
 
 

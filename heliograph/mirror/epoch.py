@@ -17,9 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import psutil
 import pyarrow as pa
@@ -39,6 +39,7 @@ from heliograph.mirror.rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, 
 from heliograph.mirror.shipment import pack_modules, pack_package
 
 log = logging.getLogger("heliograph")
+Result = TypeVar("Result")
 
 WARM_UP_JOBS = "spark.heliograph.warmUpJobs"
 DEFAULTS = {
@@ -60,6 +61,7 @@ DEFAULTS = {
     # Spark's own default knows no keys, credentials and JAAS lines.
     "spark.redaction.regex": r"(?i)secret|password|passphrase|token|credential|jaas|access[.]?key|[._-]key\b",
 }
+WARM_UP_ATTEMPTS = 3
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _MODULES = "heliograph_modules"
 """The folder beside an executor in which shipped modules are unpacked."""
@@ -145,8 +147,9 @@ class SparkEpochs:
         assert self._session is not None
         session = self._session.newSession()
         terms = EpochTerms(owner="warm-up", epoch_id=0, duration_ms=0, flows=())
+        plan = EpochPlan(epoch_id=0, lanes=((),) * tasks)
         for _ in range(jobs):
-            self._run_lanes(session, EpochPlan(epoch_id=0, lanes=((),) * tasks), terms)
+            _run_again_when_lost(lambda: self._run_lanes(session, plan, terms))
 
     @property
     def workforce(self) -> Workforce:
@@ -199,6 +202,9 @@ class SparkEpochs:
         assert self._session is not None
         context = self._session.sparkContext
         context.setJobDescription("heliograph warm-up: what executors have")
+        return _run_again_when_lost(lambda: self._ask(context, slots))
+
+    def _ask(self, context: SparkContext, slots: int) -> list[Equipment]:
         try:
             return list(context.parallelize(range(slots), slots).map(lambda _: equipment_here()).collect())
         except Exception as error:
@@ -272,6 +278,17 @@ class SparkEpochs:
                     child.kill()
         if not self._log_wanted:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _run_again_when_lost(job: Callable[[], Result]) -> Result:
+    """Run a job that copies nothing; one whose worker is killed meanwhile is run again, a few times, because a
+    start should not fail by what an epoch survives."""
+    for _ in range(WARM_UP_ATTEMPTS - 1):
+        try:
+            return job()
+        except SparkFailed as error:
+            log.warning("Spark: %s; running it again", error.why)
+    return job()
 
 
 def is_local(master: str | None) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from heliograph.errors import SparkFailed
-from heliograph.mirror.epoch import SparkEpochs, _root_cause
+from heliograph.mirror.epoch import SparkEpochs, _root_cause, _run_again_when_lost
 
 LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, "
@@ -69,3 +69,24 @@ def test_a_jvm_that_is_gone_is_a_typed_error(error: Exception) -> None:
     finally:
         epochs._log_wanted = False
         epochs.abandon()
+
+
+@pytest.mark.parametrize("losses", [0, 1, 2])
+def test_a_job_that_copies_nothing_survives_a_few_killed_workers(losses: int, caplog: pytest.LogCaptureFixture) -> None:
+    left = [SparkFailed("epoch 0 failed", why="worker killed")] * losses
+
+    def job() -> str:
+        if left:
+            raise left.pop()
+        return "warm"
+
+    assert _run_again_when_lost(job) == "warm"
+    assert [record.getMessage() for record in caplog.records] == ["Spark: worker killed; running it again"] * losses
+
+
+def test_a_job_that_fails_each_time_is_not_run_for_ever() -> None:
+    def job() -> None:
+        raise SparkFailed("epoch 0 failed", why="no interpreter")
+
+    with pytest.raises(SparkFailed, match="no interpreter"):
+        _run_again_when_lost(job)

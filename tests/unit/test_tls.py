@@ -395,7 +395,7 @@ def test_plain_text_to_a_tls_port_is_named(server: Signed, tmp_path: Path, versi
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
             with pytest.raises(TlsFailed, match="the port speaks TLS, not plain text"):
                 await echo_in_plain_text(address_of(listening))
-        hung_up = pytest.raises(Unreachable, match="usual cause: plain text sent to a TLS listener")
+        hung_up = pytest.raises(Unreachable, match="plain text was sent to a TLS listener")
         with echoing(tmp_path, server, version=version) as address, hung_up:
             await echo_in_plain_text(address)
 
