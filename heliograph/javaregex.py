@@ -9,19 +9,23 @@ which text a group captured is of no interest beyond back-references.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
-import regex
-
+from heliograph.codepoints import (
+    ALL,
+    LAST,
+    Ranges,
+    both_cases,
+    chars,
+    complement,
+    intersect,
+    union,
+    write_char,
+    write_set,
+)
 from heliograph.errors import ConfigError
+from heliograph.javaclasses import LINE_END, SHORTHANDS, VERTICAL, WORD, Refused, property_class
 
-Ranges = tuple[tuple[int, int], ...]
-"""A set of code points: sorted, disjoint, inclusive ranges."""
-
-_LAST = 0x10FFFF
-_ALL: Ranges = ((0, _LAST),)
 _MAX_DEPTH = 100
 _MAX_SHOWN = 500
 _MAX_COUNT = 2**31 - 1
@@ -29,15 +33,11 @@ _MAX_COUNT = 2**31 - 1
 _MAX_EXPANDED = 100_000
 
 
-class _Refused(Exception):
-    """Why a pattern cannot be used; becomes a ConfigError that names the pattern."""
-
-
 def translate(pattern: str) -> str:
     """The same pattern for `regex`, to be used with `fullmatch`."""
     try:
         return _Parser(pattern).parse()
-    except _Refused as reason:
+    except Refused as reason:
         raise ConfigError(
             f'pattern "{_shortened(pattern)}" cannot be used',
             why=str(reason),
@@ -49,203 +49,10 @@ def _shortened(pattern: str) -> str:
     return pattern if len(pattern) <= _MAX_SHOWN else f"{pattern[:_MAX_SHOWN]}..."
 
 
-# -- sets of code points
-
-
-def _union(parts: Iterable[Ranges]) -> Ranges:
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(one for part in parts for one in part):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
-        else:
-            merged.append((low, high))
-    return tuple(merged)
-
-
-def _complement(ranges: Ranges) -> Ranges:
-    result, start = [], 0
-    for low, high in ranges:
-        if low > start:
-            result.append((start, low - 1))
-        start = high + 1
-    if start <= _LAST:
-        result.append((start, _LAST))
-    return tuple(result)
-
-
-def _intersect(left: Ranges, right: Ranges) -> Ranges:
-    return _complement(_union((_complement(left), _complement(right))))
-
-
-def _chars(text: str) -> Ranges:
-    return _union(((ord(char), ord(char)),) for char in text)
-
-
-def _both_cases(ranges: Ranges) -> Ranges:
-    """Java's case-insensitive match without UNICODE_CASE: ASCII letters only."""
-    other: list[tuple[int, int]] = []
-    for letters, shift in ((range(ord("a"), ord("z") + 1), -32), (range(ord("A"), ord("Z") + 1), 32)):
-        for low, high in ranges:
-            if (first := max(low, letters[0])) <= (last := min(high, letters[-1])):
-                other.append((first + shift, last + shift))
-    return _union((ranges, tuple(other)))
-
-
-@lru_cache(maxsize=1)
-def _all_chars() -> str:
-    """0.1 s to make, 4 MB to keep; a class takes 0.01 s to find in it."""
-    return "".join(map(chr, range(_LAST + 1)))
-
-
-@lru_cache(maxsize=64)
-def _unicode(expression: str) -> Ranges:
-    """All code points a class of the regex module holds."""
-    return tuple((m.start(), m.end() - 1) for m in regex.finditer(f"[{expression}]+", _all_chars(), regex.V0))
-
-
-_DIGIT: Ranges = ((0x30, 0x39),)
-_LOWER: Ranges = ((0x61, 0x7A),)
-_UPPER: Ranges = ((0x41, 0x5A),)
-_ALNUM = _union((_DIGIT, _LOWER, _UPPER))
-_WORD = _union((_ALNUM, _chars("_")))
-_SPACE = _chars(" \t\n\x0b\f\r")
-_HORIZONTAL = _union((_chars(" \t\xa0\u1680\u180e\u202f\u205f\u3000"), ((0x2000, 0x200A),)))
-_VERTICAL = _chars("\n\x0b\f\r\x85\u2028\u2029")
-_LINE_END = _chars("\n\r\x85\u2028\u2029")
-_GRAPH: Ranges = ((0x21, 0x7E),)
-
-_SHORTHANDS: dict[str, Ranges] = {"d": _DIGIT, "s": _SPACE, "w": _WORD, "h": _HORIZONTAL, "v": _VERTICAL}
-
-_POSIX: dict[str, Ranges] = {
-    "Lower": _LOWER,
-    "Upper": _UPPER,
-    "ASCII": ((0, 0x7F),),
-    "Alpha": _union((_LOWER, _UPPER)),
-    "Digit": _DIGIT,
-    "Alnum": _ALNUM,
-    "Punct": _intersect(_GRAPH, _complement(_ALNUM)),
-    "Graph": _GRAPH,
-    "Print": ((0x20, 0x7E),),
-    "Blank": _chars(" \t"),
-    "Cntrl": ((0, 0x1F), (0x7F, 0x7F)),
-    "XDigit": _union((_DIGIT, ((0x41, 0x46), (0x61, 0x66)))),
-    "Space": _SPACE,
-    "L1": ((0, 0xFF),),
-    "all": _ALL,
-    "javaISOControl": ((0, 0x1F), (0x7F, 0x9F)),
-}
-
-_CATEGORIES = frozenset(
-    major + minor
-    for major, minors in {
-        "C": "cfnos",
-        "L": "lmotu",
-        "M": "cen",
-        "N": "dlo",
-        "P": "cdefios",
-        "S": "ckmo",
-        "Z": "lps",
-    }.items()
-    for minor in ("", *minors)
-)
-
-_JAVA_METHODS: dict[str, str] = {
-    "LC": r"\p{Ll}\p{Lu}\p{Lt}",
-    "LD": r"\p{L}\p{Nd}",
-    "javaLowerCase": r"\p{Lowercase}",
-    "javaUpperCase": r"\p{Uppercase}",
-    "javaTitleCase": r"\p{Lt}",
-    "javaAlphabetic": r"\p{Alphabetic}",
-    "javaIdeographic": r"\p{Ideographic}",
-    "javaDigit": r"\p{Nd}",
-    "javaDefined": r"\P{Cn}",
-    "javaLetter": r"\p{L}",
-    "javaLetterOrDigit": r"\p{L}\p{Nd}",
-    "javaSpaceChar": r"\p{Z}",
-}
-
-_BINARY: dict[str, str] = {
-    "ALPHABETIC": r"\p{Alphabetic}",
-    "CONTROL": r"\p{Cc}",
-    "DIGIT": r"\p{Nd}",
-    "IDEOGRAPHIC": r"\p{Ideographic}",
-    "LETTER": r"\p{L}",
-    "LOWERCASE": r"\p{Lowercase}",
-    "PUNCTUATION": r"\p{P}",
-    "TITLECASE": r"\p{Lt}",
-    "UPPERCASE": r"\p{Uppercase}",
-    "WHITESPACE": r"\p{White_Space}",
-    "WHITE_SPACE": r"\p{White_Space}",
-}
-
-# Java releases differ on these under (?i).
-_CASE_DEPENDENT = frozenset({"Lower", "Upper", "Ll", "Lu", "Lt", "javaLowerCase", "javaUpperCase", "javaTitleCase"})
-
-
-def _property(name: str, *, ignore_case: bool) -> Ranges:
-    """The code points of `\\p{name}`."""
-    key, equals, value = name.partition("=")
-    if equals and key.lower() in ("sc", "script"):
-        return _script(value, name)
-    if equals and (key.lower() not in ("gc", "general_category") or value not in _CATEGORIES):
-        raise _Refused(f"\\p{{{name}}} is not supported")
-    is_named = not equals and name.startswith("Is")
-    plain = value if equals else name[2:] if is_named else name
-    if is_named and (binary := _BINARY.get(plain.upper())) is not None:
-        if ignore_case and "case" in binary:
-            raise _Refused(f"\\p{{{name}}} under (?i) means different things in different Java releases")
-        return _unicode(binary)
-    if ignore_case and plain in _CASE_DEPENDENT:
-        raise _Refused(f"\\p{{{name}}} under (?i) means different things in different Java releases")
-    return _plain_property(plain) or _script(plain if is_named else "", name)
-
-
-def _plain_property(name: str) -> Ranges | None:
-    if name in _CATEGORIES:
-        return _unicode(rf"\p{{{name}}}")
-    if name in _JAVA_METHODS:
-        return _unicode(_JAVA_METHODS[name])
-    if name == "javaWhitespace":
-        spaces = _intersect(_unicode(r"\p{Z}"), _complement(_chars("\xa0\u2007\u202f")))
-        return _union((spaces, ((0x09, 0x0D), (0x1C, 0x1F))))
-    return _POSIX.get(name)
-
-
-def _script(value: str, name: str) -> Ranges:
-    if not value.isascii() or not value.replace("_", "").isalpha():
-        raise _Refused(f"\\p{{{name}}} is not a class known here")
-    try:
-        return _unicode(rf"\p{{Script={value}}}")
-    except regex.error:
-        raise _Refused(f"\\p{{{name}}} is not a class known here") from None
-
-
-# -- writing
-
-
-def _write_char(code: int) -> str:
-    if chr(code).isascii() and chr(code).isalnum():
-        return chr(code)
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-def _write_set(ranges: Ranges) -> str:
-    if not ranges:
-        return "(?!)"
-    negated = ranges != _ALL and ranges[-1][1] == _LAST
-    body = "".join(
-        _write_char(low) if low == high else f"{_write_char(low)}-{_write_char(high)}"
-        for low, high in (_complement(ranges) if negated else ranges)
-    )
-    return f"[{'^' if negated else ''}{body}]"
-
-
-_WORD_BOUNDARY = "(?:(?<={0})(?!{0})|(?<!{0})(?={0}))".format(_write_set(_WORD))
-_NO_WORD_BOUNDARY = "(?:(?<={0})(?={0})|(?<!{0})(?!{0}))".format(_write_set(_WORD))
-_ANY_END = _write_set(_LINE_END)
-_OTHER_END = _write_set(_intersect(_LINE_END, _complement(_chars("\r\n"))))
+_WORD_BOUNDARY = "(?:(?<={0})(?!{0})|(?<!{0})(?={0}))".format(write_set(WORD))
+_NO_WORD_BOUNDARY = "(?:(?<={0})(?={0})|(?<!{0})(?!{0}))".format(write_set(WORD))
+_ANY_END = write_set(LINE_END)
+_OTHER_END = write_set(intersect(LINE_END, complement(chars("\r\n"))))
 # Java takes \r\n as one line end: nothing matches between the two. In `regex`, \Z is the very end.
 _END = rf"(?:(?!(?<=\r)\n)(?=(?:\r\n|{_ANY_END})?\Z))"
 _UNIX_END = r"(?=\n?\Z)"
@@ -253,7 +60,7 @@ _EVERY_END = rf"(?=\Z|\r|{_OTHER_END}|(?<!\r)\n)"
 _UNIX_EVERY_END = r"(?=\Z|\n)"
 _EVERY_START = rf"(?:(?!\Z)(?:\A|(?<=\n)|(?<={_OTHER_END})|(?<=\r)(?!\n)))"
 _UNIX_EVERY_START = r"(?:(?!\Z)(?:\A|(?<=\n)))"
-_LINE_BREAK = rf"(?:\r\n|{_write_set(_VERTICAL)})"
+_LINE_BREAK = rf"(?:\r\n|{write_set(VERTICAL)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +84,7 @@ def _joined(pieces: list[_Piece], between: str = "") -> _Piece:
 
 def _checked_size(size: int) -> int:
     if size > _MAX_EXPANDED:
-        raise _Refused(f"its repetitions add up to more than {_MAX_EXPANDED}")
+        raise Refused(f"its repetitions add up to more than {_MAX_EXPANDED}")
     return size
 
 
@@ -305,9 +112,9 @@ class _Parser:
     def parse(self) -> str:
         piece = self._alternatives()
         if self.at < len(self.tokens):
-            raise _Refused("unmatched )")
+            raise Refused("unmatched )")
         if self.references and self.captures_behind:
-            raise _Refused("groups inside a look-behind together with back-references are not supported")
+            raise Refused("groups inside a look-behind together with back-references are not supported")
         return piece.text
 
     # A quoted character never equals a meta character: it is seen as None here.
@@ -343,14 +150,14 @@ class _Parser:
     def _next(self, missing: str) -> str:
         """The next character whatever it is."""
         if self.at >= len(self.tokens):
-            raise _Refused(missing)
+            raise Refused(missing)
         self.at += 1
         return self.tokens[self.at - 1][0]
 
     def _alternatives(self) -> _Piece:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise _Refused(f"groups are nested more than {_MAX_DEPTH} deep")
+            raise Refused(f"groups are nested more than {_MAX_DEPTH} deep")
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
@@ -372,14 +179,14 @@ class _Parser:
             return self._group()
         if char == "[":
             self.at += 1
-            return _Piece(_write_set(self._set()))
+            return _Piece(write_set(self._set()))
         if char == "\\":
             self.at += 1
             return self._escape()
         if char in ("*", "+", "?", "{"):
             # Java repeats nothing for {2}, and refuses the others.
             reason = "a { that follows nothing is not supported" if char == "{" else f"{char} has nothing to repeat"
-            raise _Refused(reason + _comma_hint(char))
+            raise Refused(reason + _comma_hint(char))
         self.at += 1
         if char == ".":
             return _Piece(self._dot())
@@ -390,14 +197,14 @@ class _Parser:
         return self._literal(ord(self.tokens[self.at - 1][0]))
 
     def _literal(self, code: int) -> _Piece:
-        if "i" in self.flags and (both := _both_cases(((code, code),))) != ((code, code),):
-            return _Piece(_write_set(both))
-        return _Piece(_write_char(code))
+        if "i" in self.flags and (both := both_cases(((code, code),))) != ((code, code),):
+            return _Piece(write_set(both))
+        return _Piece(write_char(code))
 
     def _dot(self) -> str:
         if "s" in self.flags:
-            return _write_set(_ALL)
-        return _write_set(_complement(_chars("\n") if "d" in self.flags else _LINE_END))
+            return write_set(ALL)
+        return write_set(complement(chars("\n") if "d" in self.flags else LINE_END))
 
     def _start(self) -> str:
         if "m" not in self.flags:
@@ -434,15 +241,15 @@ class _Parser:
         if self._take(","):
             high = None if self._peek() == "}" else self._number()
         if not self._take("}"):
-            raise _Refused("{ is not closed" + _comma_hint("{"))
+            raise Refused("{ is not closed" + _comma_hint("{"))
         if high is not None and high < low:
-            raise _Refused(f"{{{low},{high}}} ends before it begins")
+            raise Refused(f"{{{low},{high}}} ends before it begins")
         return low, high
 
     def _number(self) -> int:
         digits = self._take_any(_DIGITS)
         if not digits or int(digits[:12]) > _MAX_COUNT:
-            raise _Refused("{ is not followed by a usable number" + _comma_hint("{"))
+            raise Refused("{ is not followed by a usable number" + _comma_hint("{"))
         return int(digits[:12])
 
     # -- groups
@@ -463,7 +270,7 @@ class _Parser:
             if self._take(")"):
                 return None  # to the end of the enclosing group, later alternatives included
             if not self._take(":"):
-                raise _Refused("(? is not followed by a kind of group that Java knows")
+                raise Refused("(? is not followed by a kind of group that Java knows")
             piece = self._closed_group("(?:")
         self.flags = outside
         return piece
@@ -471,13 +278,13 @@ class _Parser:
     def _closed_group(self, opening: str) -> _Piece:
         inside = self._alternatives()
         if not self._take(")"):
-            raise _Refused("( is not closed")
+            raise Refused("( is not closed")
         return _Piece(f"{opening}{inside.text})", inside.size, inside.bounded, inside.captures)
 
     def _check_look_behind(self, piece: _Piece) -> None:
         if not piece.bounded:
             # Java refuses most of these; which ones depends on overflows of its arithmetic and on its optimizer.
-            raise _Refused("a repetition without limit, or of a group, inside a look-behind is not supported")
+            raise Refused("a repetition without limit, or of a group, inside a look-behind is not supported")
         self.captures_behind |= piece.captures
 
     def _capture(self, name: str | None) -> _Piece:
@@ -485,7 +292,7 @@ class _Parser:
         number = self.groups
         if name is not None:
             if name in self.names:
-                raise _Refused(f"group <{name}> is defined twice")
+                raise Refused(f"group <{name}> is defined twice")
             self.names[name] = number
         piece = self._closed_group("(")
         self.closed.add(number)
@@ -494,7 +301,7 @@ class _Parser:
     def _name(self) -> str:
         name = self._take_until(">")
         if not name or not (name.isascii() and name.isalnum() and name[0].isalpha()):
-            raise _Refused("a group's name must be a letter followed by letters and digits")
+            raise Refused("a group's name must be a letter followed by letters and digits")
         return name
 
     def _read_flags(self) -> None:
@@ -504,9 +311,9 @@ class _Parser:
             if char == "-" and adding:
                 adding = False
             elif char == "-":
-                raise _Refused("(? has two minus signs")
+                raise Refused("(? has two minus signs")
             elif adding and char in "uxcU":
-                raise _Refused(f"the flag {char} is not supported")
+                raise Refused(f"the flag {char} is not supported")
             else:
                 (on if adding else off).add(char)
         self.flags = frozenset(on - off)
@@ -522,19 +329,19 @@ class _Parser:
         if char is not None and char in simple:
             self.at += 1
             if char == "b" and self._peek() == "{":
-                raise _Refused("\\b{g} is not supported")
+                raise Refused("\\b{g} is not supported")
             return _Piece(simple[char])
         if char is not None and char in _DIGITS and char != "0":
             return self._numbered_reference()
         if self._take("k"):
             if not self._take("<"):
-                raise _Refused("\\k is not followed by <name>")
+                raise Refused("\\k is not followed by <name>")
             name = self._name()
             if name not in self.names:
-                raise _Refused(f"\\k<{name}> refers to no group before it")
+                raise Refused(f"\\k<{name}> refers to no group before it")
             return self._reference(self.names[name])
         value = self._char_or_class()
-        return self._literal(value) if isinstance(value, int) else _Piece(_write_set(value))
+        return self._literal(value) if isinstance(value, int) else _Piece(write_set(value))
 
     def _numbered_reference(self) -> _Piece:
         number = int(self._next(""))
@@ -546,23 +353,23 @@ class _Parser:
     def _reference(self, number: int) -> _Piece:
         if number not in self.closed:
             # In Java, one to a group that does not exist never matches.
-            raise _Refused(f"back-reference {number} without a complete group {number} before it is not supported")
+            raise Refused(f"back-reference {number} without a complete group {number} before it is not supported")
         if "i" in self.flags:
-            raise _Refused("a back-reference under (?i) is not supported")
+            raise Refused("a back-reference under (?i) is not supported")
         self.references = True
         return _Piece(f"(?:\\{number})", bounded=False)
 
     def _char_or_class(self) -> int | Ranges:
         """What follows a backslash and is one character or a set of them."""
         if self.at < len(self.tokens) and self.tokens[self.at][1]:
-            raise _Refused("\\ before \\Q is not supported")
+            raise Refused("\\ before \\Q is not supported")
         char = self._next("\\ at the end")
         if char in "pP":
-            ranges = _property(self._property_name(), ignore_case="i" in self.flags)
-            return _complement(ranges) if char == "P" else ranges
-        if char.lower() in _SHORTHANDS and char.isascii():
-            ranges = _SHORTHANDS[char.lower()]
-            return _complement(ranges) if char.isupper() else ranges
+            ranges = property_class(self._property_name(), ignore_case="i" in self.flags)
+            return complement(ranges) if char == "P" else ranges
+        if char.lower() in SHORTHANDS and char.isascii():
+            ranges = SHORTHANDS[char.lower()]
+            return complement(ranges) if char.isupper() else ranges
         if char in "tnrfae":
             return {"t": 9, "n": 10, "r": 13, "f": 12, "a": 7, "e": 27}[char]
         if char == "0":
@@ -574,7 +381,7 @@ class _Parser:
         if char == "c":
             return ord(self._next("\\c at the end")) ^ 64
         if char.isascii() and char.isalnum():
-            raise _Refused(f"\\{char} is not supported" if char in "NX" else f"\\{char} is not known to Java here")
+            raise Refused(f"\\{char} is not supported" if char in "NX" else f"\\{char} is not known to Java here")
         return ord(char)
 
     def _property_name(self) -> str:
@@ -582,7 +389,7 @@ class _Parser:
             return self._next("\\p at the end")
         name = self._take_until("}")
         if not name:
-            raise _Refused("\\p{ is not closed")
+            raise Refused("\\p{ is not closed")
         return name
 
     def _octal(self) -> int:
@@ -590,19 +397,19 @@ class _Parser:
         if len(digits) == 2 and digits[0] <= "3":
             digits += self._take_any("01234567", 1)
         if not digits:
-            raise _Refused("\\0 is not followed by an octal digit")
+            raise Refused("\\0 is not followed by an octal digit")
         return int(digits, 8)
 
     def _hex(self, length: int) -> int:
         digits = self._take_any(_HEX_DIGITS, length)
         if len(digits) != length:
-            raise _Refused(f"\\{'x' if length == 2 else 'u'} is not followed by {length} hexadecimal digits")
+            raise Refused(f"\\{'x' if length == 2 else 'u'} is not followed by {length} hexadecimal digits")
         return int(digits, 16)
 
     def _hex_braced(self) -> int:
         digits = self._take_any(_HEX_DIGITS)
-        if not self._take("}") or not digits or len(digits) > 8 or int(digits, 16) > _LAST:
-            raise _Refused("\\x{ is not followed by a code point and }")
+        if not self._take("}") or not digits or len(digits) > 8 or int(digits, 16) > LAST:
+            raise Refused("\\x{ is not followed by a code point and }")
         return int(digits, 16)
 
     def _utf16(self) -> int:
@@ -622,13 +429,13 @@ class _Parser:
         """A set whose [ has been read: unions joined by &&, which binds weaker than union."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise _Refused(f"sets are nested more than {_MAX_DEPTH} deep")
+            raise Refused(f"sets are nested more than {_MAX_DEPTH} deep")
         negated = self._take("^")
         result: Ranges | None = None
         members: list[Ranges] = []
         while True:
             if self.at >= len(self.tokens):
-                raise _Refused("[ is not closed")
+                raise Refused("[ is not closed")
             if self._peek() == "]" and (members or result is not None):
                 break
             if self._take("&&"):
@@ -637,7 +444,7 @@ class _Parser:
                 members = []
                 if self._peek() in ("]", "&"):
                     # Java's answers depend on what was read before: [a&&] is [a].
-                    raise _Refused("&& with nothing at its right is not supported")
+                    raise Refused("&& with nothing at its right is not supported")
             elif self._take("["):
                 members.append(self._set())
             else:
@@ -645,7 +452,7 @@ class _Parser:
         self.at += 1
         self.depth -= 1
         result = _meet(result, members)
-        return _complement(result) if negated else result
+        return complement(result) if negated else result
 
     def _set_item(self) -> Ranges:
         """A range, a single character, or a class like \\d."""
@@ -657,10 +464,10 @@ class _Parser:
             self.at += 1
             end = self._set_char()
             if not isinstance(end, int) or end < low:
-                raise _Refused("a range in [...] ends before it begins")
+                raise Refused("a range in [...] ends before it begins")
             high = end
         item: Ranges = ((low, high),)
-        return _both_cases(item) if "i" in self.flags else item
+        return both_cases(item) if "i" in self.flags else item
 
     def _set_char(self) -> int | Ranges:
         if self._take("\\"):
@@ -669,8 +476,8 @@ class _Parser:
 
 
 def _meet(result: Ranges | None, members: list[Ranges]) -> Ranges:
-    union = _union(members)
-    return union if result is None else _intersect(result, union)
+    together = union(members)
+    return together if result is None else intersect(result, together)
 
 
 def _unquote(pattern: str) -> list[tuple[str, bool]]:

@@ -16,10 +16,10 @@ from heliograph.config.fields import (
     check_fields,
 )
 from heliograph.config.findings import Entry, Place
+from heliograph.config.key import Where
 from heliograph.config.keycheck import check_entry
 from heliograph.config.nodes import NodeReader, key_place, text_of
 from heliograph.config.secrets import secret_reference
-from heliograph.config.table import Where
 from heliograph.config.yamltree import Mapping as Map
 
 Put = Callable[[str, str, Place | None], Entry]

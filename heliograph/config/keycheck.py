@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection, Sequence
 
 from heliograph.config.findings import Entry, Report
-from heliograph.config.table import Effect, Key, Where, find_key
+from heliograph.config.key import Effect, Key, Where
+from heliograph.config.lookup import find_key
 from heliograph.config.values import BadValue, parse_value
 
 _SECRET = re.compile(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.key import Where
 from heliograph.config.keycheck import check_entry
 from heliograph.config.layering import (
     Layers,
@@ -18,7 +19,7 @@ from heliograph.config.layering import (
     worker_config,
 )
 from heliograph.config.parts import Connector, FlowParts, Parts, default_entries
-from heliograph.config.table import CONNECTOR_NAMES, Where
+from heliograph.config.table import CONNECTOR_NAMES
 from heliograph.config.values import split_list
 
 MAX_CLUSTERS = 5_000

@@ -29,6 +29,7 @@ from heliograph.config.fields import (
     check_fields,
 )
 from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.key import Scope, Where
 from heliograph.config.keycheck import check_entry
 from heliograph.config.layering import BYTE_ARRAY_CONVERTER, CONNECTOR_PACKAGE
 from heliograph.config.mm2file import check_alias
@@ -44,7 +45,7 @@ from heliograph.config.parts import (
     with_client_copies,
 )
 from heliograph.config.secrets import Resolver
-from heliograph.config.table import DEFAULTS, Scope, Where
+from heliograph.config.table import DEFAULTS
 from heliograph.config.yamltree import Mapping as Map
 from heliograph.config.yamltree import Node, Scalar, Sequence, to_plain
 

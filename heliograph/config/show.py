@@ -10,11 +10,12 @@ from typing import NamedTuple
 import yaml
 
 from heliograph.config.findings import Config, Entry
+from heliograph.config.key import Key, Scope
 from heliograph.config.keycheck import is_secret_name
 from heliograph.config.parts import Connector, FlowParts, Parts, source_consumer, target_producer, without_copies
 from heliograph.config.properties import property_line
 from heliograph.config.secrets import MASK, Reference, fingerprint, shown_reference
-from heliograph.config.table import KEYS, Key, Scope, owner_of
+from heliograph.config.table import KEYS, owner_of
 
 _FLOW_SCOPES = (Scope.FLOW, Scope.FLOW_ONLY, Scope.ANYWHERE)
 _WORKER_SCOPES = (Scope.WORKER, Scope.WORKER_OR_TOP)

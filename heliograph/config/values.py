@@ -6,7 +6,7 @@ import ipaddress
 import re
 
 from heliograph.config.clients import Kind
-from heliograph.config.table import Key
+from heliograph.config.key import Key
 
 Value = bool | int | float | str | tuple[str, ...] | None
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from heliograph.config import Flow, Settings, load_settings, parse_settings
 from heliograph.config.document import render
-from heliograph.config.table import KEYS, Effect, Key, Scope, Where, find_key
+from heliograph.config.key import Effect, Key, Scope, Where
+from heliograph.config.lookup import find_key
+from heliograph.config.table import KEYS
 from heliograph.config.values import BadValue, parse_address, parse_value, split_list
 from heliograph.errors import ConfigError
 from heliograph.naming import DefaultPolicy, IdentityPolicy
