@@ -148,8 +148,9 @@ async def _commit_share(
     async def settle_oldest() -> None:
         group_id, answer = sent.popleft()
         try:
-            results = codec.decode_offset_commit_response(await answer, version)
-            _check_commit(cluster, group_id, results, expected=len(offsets[group_id]))
+            response = codec.decode_offset_commit_response(await answer, version)
+            connection.throttle(response.throttle_ms)
+            _check_commit(cluster, group_id, response.results, expected=len(offsets[group_id]))
         except HeliographError as error:
             answers.failed[group_id] = error
         else:

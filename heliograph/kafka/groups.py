@@ -179,9 +179,10 @@ async def _describe_new(cluster: Cluster, connection: Connection, group_ids: lis
     request = codec.encode_consumer_group_describe_request(
         version, group_ids, correlation_id=correlation_id, client_id=cluster.client_id
     )
-    body = await connection.send([request], correlation_id)
+    response = codec.decode_consumer_group_describe_response(await connection.send([request], correlation_id), version)
+    connection.throttle(response.throttle_ms)
     answers: Answers[GroupDescription] = Answers()
-    for group in codec.decode_consumer_group_describe_response(body, version):
+    for group in response.groups:
         if group.error_code in (_GROUP_ID_NOT_FOUND, _UNSUPPORTED_VERSION):
             answers.found[group.group_id] = _nobody(group.group_id)
         elif group.error_code:

@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
+from heliograph.kafka.batch import NewRecord, encode_batch
+from heliograph.kafka.cluster import Cluster as Client
+from heliograph.kafka.log import _produce
+from heliograph.kafka.security import PLAINTEXT
+from heliograph.kafka.types import TopicPartition
 from heliograph.lab import Cluster
+from tests.cluster.limited import ask
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
     HELIOGRAPH,
@@ -21,6 +27,7 @@ from tests.cluster.mirror import (
     View,
     assert_numbered,
     create_topic,
+    produce,
     read_batches,
     unique,
     wait_until,
@@ -37,6 +44,7 @@ class Pair:
     """Two mirrors of one topic, started at the same moment."""
 
     def __init__(self, primary: Cluster, backup: Cluster, folder: Path) -> None:
+        self._primary, self._backup = primary, backup
         self.topic = create_topic(primary, unique("standby"), PARTITIONS)
         self.source, self.target = View(primary, self.topic), View(backup, f"primary.{self.topic}")
         clusters = {"primary": primary, "backup": backup}
@@ -61,6 +69,30 @@ class Pair:
         before, began = self.total(), time.monotonic()
         mirror.wait_until(lambda: self.total() > before, timeout_s, what="a copied record")
         return time.monotonic() - began
+
+    def copy_as_the_flow(self, count: int) -> list[NewRecord]:
+        """New records of the source, written to the target by us with the flow's producer id and next sequence: as
+        a second leader would whose batch comes when the first one has looked at the target for the last time."""
+        produce(self._primary, self.topic, [b"late"] * count)
+        new = self.source.read()[0][-count:]
+        records = [NewRecord(record.timestamp, record.key, record.value) for record in new]
+        last = read_batches(self._backup, self.target.topic)[-1]
+        batch = encode_batch(
+            records,
+            producer_id=last.producer_id,
+            producer_epoch=last.producer_epoch,
+            base_sequence=last.base_sequence + last.count,
+        )
+
+        async def send(client: Client) -> tuple[int, int]:
+            where = TopicPartition(self.target.topic, 0)
+            await client.refresh([where.topic])
+            leader = client.catalogue.leader_of(*where)
+            assert leader is not None
+            return (await _produce(client, leader, [(where, batch)]))[where]
+
+        assert ask(self._backup.bootstrap, PLAINTEXT, send) == (0, last.base_offset + last.count)
+        return records
 
     def status(self) -> dict[str, Any]:
         command = [HELIOGRAPH, "status", str(self.mirrors[0].config), "-o", "json"]
@@ -125,6 +157,13 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
         assert leaderless == f"{HOST} (pid {dead})" or leaderless.startswith(f"nobody ({HOST} until")
         load.stop()
         second.wait_mirrored(pair.source, pair.target, timeout_s=SLOW_START_S)
+
+        with second.frozen():
+            records = pair.copy_as_the_flow(3)
+        second.wait_for(f"SECOND_WRITER: primary->backup {pair.topic}-0: {len(records)} records of this flow stand in")
+        assert f"the flow's other leader is host {HOST} (pid " in second.output
+        second.wait_mirrored(pair.source, pair.target)
+        assert pair.status()["losses"]
     for partition in range(PARTITIONS):
         assert_numbered(read_batches(backup, pair.target.topic, partition))
     for mirror in pair.mirrors:

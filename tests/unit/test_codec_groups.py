@@ -23,7 +23,7 @@ from heliograph.kafka.codec.k08_offset_commit import CommitPartition, CommitResu
 from heliograph.kafka.codec.k69_consumer_group_describe import DescribedGroup, DescribedMember
 
 CORRELATION_ID = 0x01020304
-NO_TIME = datetime.timedelta(0)
+THROTTLE = datetime.timedelta(milliseconds=250)
 
 
 def by_kio(entity: Any, **header: Any) -> bytes:
@@ -83,7 +83,7 @@ def commit_response(version: int) -> bytes:
     codes = {"orders": {0: ErrorCode.none, 3: ErrorCode.unknown_member_id}, "zahlung": {1: ErrorCode.not_coordinator}}
     return by_kio(
         schema.OffsetCommitResponse(
-            throttle_time=NO_TIME,
+            throttle_time=THROTTLE,
             topics=tuple(
                 schema.OffsetCommitResponseTopic(
                     name=topic,
@@ -101,14 +101,14 @@ def commit_response(version: int) -> bytes:
 @pytest.mark.parametrize("version", k08.VERSIONS)
 def test_commit_response_of_kio_is_read(version: int) -> None:
     expected = [CommitResult("orders", 0, 0), CommitResult("orders", 3, 25), CommitResult("zahlung", 1, 16)]
-    assert k08.decode_offset_commit_response(memoryview(commit_response(version)), version) == expected
+    assert k08.decode_offset_commit_response(memoryview(commit_response(version)), version) == (250, expected)
 
 
 def test_tagged_fields_in_a_commit_response_are_passed_over() -> None:
     head = CORRELATION_ID.to_bytes(4, "big") + b"\x01\x05\x01x" + bytes(4)
     partition = (4).to_bytes(4, "big") + bytes(2) + b"\x01\x07\x02yz"
     body = head + b"\x02" + b"\x02t" + b"\x02" + partition + b"\x00" + b"\x01\x00\x00"
-    assert k08.decode_offset_commit_response(memoryview(body), 8) == [CommitResult("t", 4, 0)]
+    assert k08.decode_offset_commit_response(memoryview(body), 8) == (0, [CommitResult("t", 4, 0)])
 
 
 # -- ConsumerGroupDescribe --------------------------------------------------------------------
@@ -156,7 +156,7 @@ def describe_response(version: int) -> bytes:
     )
     return by_kio(
         schema.ConsumerGroupDescribeResponse(
-            throttle_time=NO_TIME,
+            throttle_time=THROTTLE,
             groups=(
                 schema.DescribedGroup(
                     error_code=ErrorCode.none,
@@ -184,7 +184,9 @@ def describe_response(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", k69.VERSIONS)
 def test_describe_response_of_kio_is_read(version: int) -> None:
-    assert k69.decode_consumer_group_describe_response(memoryview(describe_response(version)), version) == (
+    response = k69.decode_consumer_group_describe_response(memoryview(describe_response(version)), version)
+    assert response.throttle_ms == 250
+    assert response.groups == (
         DescribedGroup(
             0,
             None,

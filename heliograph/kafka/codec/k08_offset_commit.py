@@ -54,6 +54,11 @@ class CommitResult(NamedTuple):
     error_code: int
 
 
+class CommitResponse(NamedTuple):
+    throttle_ms: int
+    results: list[CommitResult]
+
+
 def encode_offset_commit_request(
     version: int,
     group_id: str,
@@ -82,11 +87,11 @@ def encode_offset_commit_request(
     return out
 
 
-def decode_offset_commit_response(view: memoryview, version: int) -> list[CommitResult]:
+def decode_offset_commit_response(view: memoryview, version: int) -> CommitResponse:
     """Decode an answer, from its correlation id on."""
     _check_version(version)
     _, pos = read_response_header(view, flexible=True)
-    _, pos = read_i32(view, pos)  # for how long the broker throttles us
+    throttle_ms, pos = read_i32(view, pos)
     topic_count, pos = read_count(view, pos, flexible=True)
     results: list[CommitResult] = []
     for _ in range(topic_count):
@@ -103,7 +108,7 @@ def decode_offset_commit_response(view: memoryview, version: int) -> list[Commit
         _, pos = read_tags(view, pos)
     _, pos = read_tags(view, pos)
     require_end(view, pos)
-    return results
+    return CommitResponse(throttle_ms, results)
 
 
 def _check_version(version: int) -> None:

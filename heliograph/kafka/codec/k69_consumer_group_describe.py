@@ -54,6 +54,11 @@ class DescribedGroup(NamedTuple):
     members: tuple[DescribedMember, ...]
 
 
+class DescribeResponse(NamedTuple):
+    throttle_ms: int
+    groups: tuple[DescribedGroup, ...]
+
+
 def encode_consumer_group_describe_request(
     version: int, group_ids: Sequence[str], *, correlation_id: int, client_id: str | None
 ) -> bytes:
@@ -71,11 +76,11 @@ def encode_consumer_group_describe_request(
     return _SIZE.pack(len(body)) + body
 
 
-def decode_consumer_group_describe_response(view: memoryview, version: int) -> tuple[DescribedGroup, ...]:
+def decode_consumer_group_describe_response(view: memoryview, version: int) -> DescribeResponse:
     """Decode an answer, from its correlation id on."""
     _check_version(version)
     _, pos = read_response_header(view, flexible=True)
-    _, pos = read_i32(view, pos)  # for how long the broker throttles us
+    throttle_ms, pos = read_i32(view, pos)
 
     def read_member(view: memoryview, pos: int) -> tuple[DescribedMember, int]:
         return _read_member(view, pos, has_type=version >= 1)
@@ -95,7 +100,7 @@ def decode_consumer_group_describe_response(view: memoryview, version: int) -> t
     groups, pos = read_array(view, pos, read_group, flexible=True)
     _, pos = read_tags(view, pos)
     require_end(view, pos)
-    return groups
+    return DescribeResponse(throttle_ms, groups)
 
 
 def _read_member(view: memoryview, pos: int, *, has_type: bool) -> tuple[DescribedMember, int]:
