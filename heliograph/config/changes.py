@@ -16,6 +16,13 @@ LIVE = frozenset({
 """Fields of a flow that the next plan takes up."""
 NAMED = 5
 """So many of many are named."""
+_AT_START = {
+    "spark": "spark.*",
+    "executor_packages": "executor.packages",
+    "executor_secrets": "executor.secrets",
+    "lease_ms": "lease.ms",
+}
+"""Fields of the whole that are read once, and their keys."""
 _DERIVED = frozenset({"never_mirrored"})
 """They follow from other flows, which are named themselves."""
 
@@ -57,14 +64,9 @@ def compare(running: Settings, wanted: Settings) -> Changes:
         else:
             clusters[alias] = after
             applied.append(f'cluster "{alias}": how it is reached, from the next connection on')
-    if running.spark != wanted.spark:
-        waiting.append("spark.*")
-    if running.executor_packages != wanted.executor_packages:
-        waiting.append("executor.packages")
+    waiting += [key for field, key in _AT_START.items() if getattr(running, field) != getattr(wanted, field)]
     if running.epoch_ms != wanted.epoch_ms:
         applied.append(f"epoch.ms: {running.epoch_ms} -> {wanted.epoch_ms}")
-    if running.lease_ms != wanted.lease_ms:
-        waiting.append("lease.ms")
     settings = replace(
         running,
         clusters=clusters,

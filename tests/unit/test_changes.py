@@ -120,7 +120,16 @@ def test_many_pairs_with_other_heartbeats_are_one_line() -> None:
     assert changes.applied == ("heartbeats of A->B, A->C, B->A, B->C, C->A, 1 more",)
 
 
-def test_another_lease_needs_a_restart() -> None:
-    changes = compare(load(), load("lease.ms = 5000\n"))
-    assert changes.need_restart == ("lease.ms",)
-    assert changes.settings.lease_ms == 6000
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("lease.ms = 5000", "lease.ms"),
+        ("spark.ui.enabled = true", "spark.*"),
+        ("executor.packages = installed", "executor.packages"),
+        ("executor.secrets = mount", "executor.secrets"),
+    ],
+)
+def test_what_is_read_once_needs_a_restart(line: str, key: str) -> None:
+    changes = compare(load(), load(f"{line}\n"))
+    assert changes.need_restart == (key,)
+    assert changes.settings == load()
