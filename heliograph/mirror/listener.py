@@ -92,6 +92,8 @@ class Listener:
         """An order of our driver's, or a sign that he leads, or that another does.
 
         An answer may have waited for us while this process stood still: it says nothing of the time after `asked_at`.
+        Nor does a renewal help that is read when the lease has run out: it may be older than that, and what was
+        given up meanwhile stands further on.
         """
         match word:
             case formats.Order() if word.owner == self._owner and word.end_epoch >= self._epoch_id:
@@ -99,5 +101,5 @@ class Listener:
             case Lease() if word.term > self._terms.term > 0:
                 self._is_deposed = True
                 self._end()
-            case Lease() if word.term == self._terms.term and word.holder.owner == self._owner:
+            case Lease() if word.term == self._terms.term and word.holder.owner == self._owner and self.may_write():
                 self._heard_at = max(self._heard_at, asked_at)

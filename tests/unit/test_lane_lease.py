@@ -53,9 +53,9 @@ def test_a_lane_goes_on_while_it_hears_of_its_leader_and_ends_when_it_does_not()
     run(test())
 
 
-@pytest.mark.parametrize("is_renewed", [False, True], ids=["in silence", "with a renewal waiting in its socket"])
+@pytest.mark.parametrize("renewed", ["never", "while it stood still", "when it wakes"])
 def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(
-    is_renewed: bool, monkeypatch: pytest.MonkeyPatch
+    renewed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
         async with World() as world, world.lane(term=TERM, lease_ms=60_000) as lane:
@@ -63,9 +63,11 @@ def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(
             await lane.until_copied(2)
             await lane.until_entry(2)
             now = clock()
-            if is_renewed:
-                renew(world)  # it is read when the clock has jumped, and answers a question from before
+            if renewed == "while it stood still":
+                renew(world)  # it is read when the clock has jumped, and may answer a question from before
             monkeypatch.setattr(listener, "clock", lambda: now + 60)
+            if renewed == "when it wakes":
+                renew(world)
             world.source.append("t", 0, recent(2, 2))
             end = world.target.partition(LEDGER, 0).end
             await lane.end()
