@@ -134,6 +134,12 @@ def mid(lab: Lab) -> Cluster:
 
 
 @pytest.fixture(scope="session")
+def mid_too(lab: Lab) -> Cluster:
+    lab.start([ClusterSpec(alias="mid-too", version="3.9.1")])
+    return lab.cluster("mid-too")
+
+
+@pytest.fixture(scope="session")
 def secured(lab: Lab) -> tuple[Cluster, Cluster]:
     """Sessions end after 10 s, so that whoever stays longer has to log in again."""
     brief = {"connections.max.reauth.ms": "10000"}

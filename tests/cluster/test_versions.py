@@ -1,13 +1,17 @@
-"""Mirroring from and to older brokers: 2.4.1 to 4.3.1, and 4.3.1 to 3.9.1, by one mirror."""
+"""Mirroring from and to older brokers: 2.4.1 to 4.3.1 and 4.3.1 to 3.9.1 by one mirror, further pairs in long runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from heliograph.lab import Cluster
+from tests.cluster.carried import CARRY, numbered
+from tests.cluster.consumers import committed, consume
+from tests.cluster.kills import mirror_through_kills
 from tests.cluster.mirror import Headers, MirrorProcess, View, create_topic, grow_topic, produce, producer, unique
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -51,3 +55,32 @@ def test_from_2_4_1_to_4_3_1(mirror: MirrorProcess, old: Cluster, primary: Clust
 
 def test_from_4_3_1_to_3_9_1(mirror: MirrorProcess, primary: Cluster, mid: Cluster) -> None:
     check(mirror, primary, mid)
+
+
+def check_place(mirror: MirrorProcess, source: Cluster, target: Cluster) -> None:
+    """A group that has read 20 of 105 records reads the 21st on the target."""
+    topic, group = create_topic(source, unique("versions")), unique("app")
+    remote = f"{source.alias}.{topic}"
+    produce(source, topic, numbered(105))
+    consume(source, group, topic, 20)
+    mirror.wait_mirrored(View(source, topic), View(target, remote))
+    mirror.wait_until(lambda: committed(target, group) == {(remote, 0): 20}, 60, what="the group's place")
+    assert [message.value() for message in consume(target, group, remote, 85)] == numbered(85, 20)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("pair", [("old", "mid"), ("mid", "mid_too")], ids="->".join)
+def test_fidelity_translation_and_five_kills_hold_between_versions(
+    pair: tuple[str, str],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    source, target = map(request.getfixturevalue, pair)
+    flow = f"{source.alias}->{target.alias}"
+    keys = {f"{flow}.topics": "versions-.*", f"{flow}.groups": "app-.*", **CARRY}
+    with MirrorProcess(tmp_path, {source.alias: source, target.alias: target}, keys) as mirror:
+        check(mirror, source, target)
+        check_place(mirror, source, target)
+    record_property("records_compared_after_kills", mirror_through_kills(source, target, tmp_path, [0.0] * 5))
