@@ -97,11 +97,15 @@ def missing(acknowledged: Collection[int], source: Sequence[Record], shape: Shap
     """Acknowledged sequences that the source lacks although it may not: then it is no truth to compare with.
 
     In a topic whose keys come again, only the last one of each key must be there, and its key is in no log:
-    all below the source's newest sequence are taken for compacted.
+    all below the source's newest sequence are taken for compacted, but for those with a key of their own.
     """
     there = {stamp.sequence for stamp in map(stamp_of, source) if stamp is not None and stamp.partition == partition}
     floor = max(there, default=-1) if shape.keys else -1
-    return sorted(sequence for sequence in acknowledged if sequence not in there and sequence > floor)
+    return sorted(
+        sequence
+        for sequence in acknowledged
+        if sequence not in there and (sequence > floor or shape.has_own_key(sequence))
+    )
 
 
 def announced_repeats(output: str) -> Mapping[tuple[str, int], int]:

@@ -24,6 +24,9 @@ _ROOM_BYTES = 2000
 _SECOND_S = 25.0
 """Enough for Spark to start on a quiet machine."""
 
+_SECOND_SIGNS = ("records/s", "and waits for a flow to copy")
+"""It copies; it stands by, with its Spark up."""
+
 Harm = Callable[[World], AbstractContextManager[None]]
 
 
@@ -80,10 +83,10 @@ def kill_worker(world: World) -> Iterator[None]:
 
 @contextmanager
 def second_driver(world: World) -> Iterator[None]:
-    """Until it copies or ends, and a little longer; one that may not copy is not waited for."""
+    """Until it stands by, copies or ends, and a little longer; where Spark takes too long it is not waited for."""
     with world.second_mirror() as second:
         with suppress(AssertionError):
-            wait_until(lambda: not second.is_running or "records/s" in second.output, _SECOND_S)
+            wait_until(lambda: not second.is_running or any(sign in second.output for sign in _SECOND_SIGNS), _SECOND_S)
         yield
 
 
@@ -198,7 +201,7 @@ def _has_standalone(world: World) -> bool:
     return world.spark is not None
 
 
-def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault]:
+def catalogue(*, longest_s: float) -> list[Fault]:
     """All kinds; processes are frozen for up to `longest_s`, the rest is over sooner."""
     brief = min(longest_s, 5.0)
     faults = [
@@ -216,9 +219,8 @@ def catalogue(*, longest_s: float, second_driver_too: bool = True) -> list[Fault
         Fault(name="fill disk", harm=fill_disk, longest_s=brief),
         Fault(name="grow", harm=grow, is_possible=World.can_grow),
         Fault(name="stop everything", harm=stop_everything, weight=0.2),
+        Fault(name="second driver", harm=second_driver, longest_s=brief, may_end=True),
     ]
-    if second_driver_too:
-        faults.append(Fault(name="second driver", harm=second_driver, longest_s=brief, may_end=True))
     for side in SIDES:
         faults += [
             Fault(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tests.cluster.mirror import Record
 
 HEADER = "stamp"
+OWN_KEY_EVERY = 4
 _MOST_FILLING = 6
 
 
@@ -45,16 +46,21 @@ class Shape:
     age_ms: int = 0
     """How much older the timestamps are than the records."""
     keys: int = 0
-    """So many keys come again and again; 0: each record has its own."""
+    """So many keys come again and again, but for every fourth record, which has its own; 0: each has its own."""
     tombstones: bool = False
+
+    def has_own_key(self, sequence: int) -> bool:
+        """Such a record is never compacted away: where the source has it, the target must."""
+        return not self.keys or sequence % OWN_KEY_EVERY == 0
 
     def content(self, stamp: Stamp) -> Content:
         text = stamp.text()
         digest = hashlib.sha256(text).hexdigest().encode()
-        is_tombstone = self.tombstones and digest[0] == ord("0")
+        has_own_key = self.has_own_key(stamp.sequence)
+        is_tombstone = self.tombstones and digest[0] == ord("0") and not has_own_key
         value = None if is_tombstone else text + b" " + digest * (1 + digest[1] % _MOST_FILLING)
-        number = int(digest[:8], 16) % self.keys if self.keys else stamp.sequence
-        return Content(stamp.time_ms - self.age_ms, b"key-%d" % number, value, ((HEADER, text),))
+        key = b"own-%d" % stamp.sequence if has_own_key else b"key-%d" % (int(digest[:8], 16) % self.keys)
+        return Content(stamp.time_ms - self.age_ms, key, value, ((HEADER, text),))
 
 
 def stamp_of(record: Record) -> Stamp | None:

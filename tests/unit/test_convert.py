@@ -190,10 +190,6 @@ def property_files(draw: st.DrawFn) -> str:
 # -- resources
 
 
-def secret_of(name: str) -> dict[str, str]:
-    return {"secretName": name, "password": "word", "key": "word", "certificate": "crt"}
-
-
 AUTHENTICATIONS = st.sampled_from(
     [
         {"type": "scram-sha-512", "username": 'u"\\ser', "passwordSecret": {"secretName": "s", "password": "word"}},
