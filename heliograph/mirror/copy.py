@@ -17,7 +17,7 @@ from __future__ import annotations
 from asyncio import Task
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -84,6 +84,20 @@ class Piece(NamedTuple):
     """(source offset, length) of its records, in order."""
 
 
+@dataclass(slots=True)
+class Unsure:
+    """What is open about the batches that were sent since the copy was settled."""
+
+    misplaced: bool = False
+    """An answer named another target offset than expected: where the target's log ends proves nothing then."""
+    late: bool = False
+    """One had no answer, and may arrive at the target yet."""
+    appended: bool = False
+    """One had no answer, or one that says no more than that it failed, and may stand in its leader's log alone."""
+    forestalled: bool = False
+    """By the first answer that was not as expected another wrote before us."""
+
+
 class PartitionCopy:
     """One assignment: its queue, its pieces in flight, and the entry as acknowledged."""
 
@@ -120,13 +134,10 @@ class PartitionCopy:
         self.flushed = self.entry.source_offset
         """The position that is written down on the target."""
         self.failures = 0
-        self.is_misplaced = False
-        """An answer named another target offset than expected: where the target's log ends proves nothing then."""
-        self.may_be_late = assignment.late_ms != NOT_LATE
-        """What was sent had no answer, and may arrive at the target yet."""
+        is_late = assignment.late_ms != NOT_LATE
+        self.unsure = Unsure(late=is_late, appended=is_late)
         self.wall: RecordRefused | None = None
         """A record that cannot be copied: what stands before it is, then the partition is given back."""
-        self.ready_at = 0.0
         self._producer_id = producer_id
         self._read_committed = read_committed
         self._codec = codec
@@ -158,7 +169,7 @@ class PartitionCopy:
         self.fetch_epoch = lineage.before(entry.source_offset)
         self.entry = entry.moved(lineage=lineage.pack())
         self._next_n, self._next_target = entry.n, entry.target_offset
-        self.is_misplaced = self.may_be_late = False
+        self.unsure = Unsure()
         self._oldest_sent_ms = None
         self.enter(State.COPYING)
 

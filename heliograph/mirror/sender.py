@@ -31,6 +31,7 @@ from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
+from heliograph.mirror.doubts import was_forestalled
 from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.refusals import REFUSALS, refused_by_target
@@ -46,6 +47,9 @@ TRANSFER_BYTES_PER_SECOND = 200e6
 DISTANCE_SAMPLES = 5
 
 _TOPIC_AUTHORIZATION_FAILED = 29
+_NOT_APPENDED = frozenset({0, 19, _TOPIC_AUTHORIZATION_FAILED, 45, 59, *REFUSALS})
+"""Answers that leave nothing open: what they refuse, the leader has not appended. Others, as that it did not replicate
+in time or leads no more, may be about a batch that stands in its log."""
 
 Answers = dict[tuple[str | UUID, int], k00_produce.ProducedPartition]
 
@@ -265,10 +269,11 @@ class Sender:
         failure: HeliographError | None,
     ) -> None:
         """Believe an answer, or put the copy in doubt."""
-        if failure is not None:
-            copy.may_be_late = True
-        if failure is None and answer is not None:
+        if failure is not None or answer is None:
+            copy.unsure.late = copy.unsure.appended = True
+        else:
             failure = self._objection(copy, piece, answer)
+            copy.unsure.appended |= answer.error_code not in _NOT_APPENDED
         if failure is None and answer is not None and copy.state is State.COPYING:
             copy.acknowledged(answer.base_offset)
             if copy.has_work:
@@ -277,6 +282,7 @@ class Sender:
             return
         copy.in_flight.popleft()
         if copy.state is State.COPYING and failure is not None:
+            copy.unsure.forestalled = was_forestalled(failure)
             copy.doubt(failure)
         if copy.is_drained and copy.state is State.DRAINING:
             copy.target_node = None
@@ -290,7 +296,7 @@ class Sender:
         code = answer.error_code
         if code == 0:
             if answer.base_offset != piece.target_offset:
-                copy.is_misplaced = True
+                copy.unsure.misplaced = True
                 return DataError(
                     f"a batch was expected at target offset {piece.target_offset} and is at {answer.base_offset}",
                     where=where,

@@ -1,10 +1,11 @@
 """Settles the copies of a flow in a lane: finds out from the target how far each really got.
 
 At the start of an epoch and after every doubt. The leaders are asked for their log ends,
-all partitions of one together: where an end is the entry's, nothing happened since. Else
-the tail is read and proved (`settle`). Where something was sent and not answered, the look
-must not come too early: what the leader has appended and not replicated is waited for, and
-behind records so old that the broker may not remember us, so is what may be on its way.
+all partitions of one together: where an end is the entry's, and no batch was seen elsewhere,
+nothing happened since. Else the tail is read and proved (`settle`). Where something was sent
+and not acknowledged, the look must not come too early: what the leader has appended and not
+replicated is waited for, and behind records so old that the broker may not remember us, so is
+what had no answer and may be on its way.
 What does not answer is tried again after a pause that doubles; what only the driver can
 decide is released.
 """
@@ -65,6 +66,8 @@ class Settler:
         now = time.monotonic()
         self._seen_at = {copy: now - copy.assignment.late_ms / 1000 for copy in copies if copy.assignment.late_ms > 0}
         """When the target was first seen, of copies for whose late batches we wait; maybe by an earlier lane."""
+        self._awaited: dict[PartitionCopy, int] = {}
+        """How far the target's log went, replicated or not, of copies for whose replication we wait."""
 
     async def run(self) -> None:
         """Settle whatever wants it, as long as the lane runs."""
@@ -121,8 +124,8 @@ class Settler:
     async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
         """One broker's partitions: those of others do not wait for a broker that does not answer."""
         try:
-            late = [_target_of(copy) for copy in copies if copy.may_be_late]
-            appended = await list_offsets(self._target, late, LATEST, unreplicated=True) if late else {}
+            unsure = [_target_of(copy) for copy in copies if copy.unsure.appended]
+            appended = await list_offsets(self._target, unsure, LATEST, unreplicated=True) if unsure else {}
             ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
             shorter = {_target_of(copy).topic for copy in copies if _is_short(copy, ends[_target_of(copy)])}
             if shorter:  # truncated, or another topic of that name: its id tells
@@ -144,17 +147,24 @@ class Settler:
             self._release(copy, doubts.target_made_anew(copy, meta.topic_id, target=self._terms.target))
         elif code := end.error_code or appended.error_code:
             self._all_wait([copy], self._no_end(copy, code))
-        elif end.offset < appended.offset:
-            self._all_wait([copy], doubts.unreplicated(copy, appended.offset - end.offset))
-        elif copy.may_be_late and (pause_s := self._patience_s(copy)) > 0:
+        elif end.offset < (awaited := self._awaited_end(copy, appended.offset)):
+            self._all_wait([copy], doubts.unreplicated(copy, awaited - end.offset))
+        elif copy.unsure.late and (pause_s := self._patience_s(copy)) > 0:
+            self._awaited.pop(copy, None)  # what comes late stands behind it
             copy.error = copy.error or doubts.may_be_late(copy)
             copy.enter(State.WAITING)
             asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
-        elif end.offset == copy.entry.target_offset and not copy.is_misplaced:
+        elif end.offset == copy.entry.target_offset and not copy.unsure.misplaced:
             self._go(copy)
         else:
             self._reading.add(copy)
             self._spawn(self._settle_by_tail(copy, end.offset))
+
+    def _awaited_end(self, copy: PartitionCopy, appended: int) -> int:
+        """Up to where the target must have replicated before its log tells all of ours: as far as it went when first
+        looked at, since others may go on writing; less if it was cut since."""
+        awaited = self._awaited[copy] = min(self._awaited.get(copy, appended), appended)
+        return awaited
 
     def _patience_s(self, copy: PartitionCopy) -> float:
         """How long to wait for batches on their way; one that comes late is refused where the broker remembers us."""
@@ -165,8 +175,8 @@ class Settler:
 
     def late_ms(self, copy: PartitionCopy) -> int:
         """For the lane that has the copy next: an epoch may be shorter than the wait."""
-        if not copy.may_be_late and not copy.in_flight:
-            return NOT_LATE
+        if not copy.unsure.late and not copy.in_flight:
+            return int(LATE_S * 1000) if copy.unsure.appended else NOT_LATE
         seen_at = self._seen_at.get(copy)
         return 0 if seen_at is None else int((time.monotonic() - seen_at) * 1000)
 
@@ -191,6 +201,7 @@ class Settler:
             copy.settled(settled.entry, settled.closed)
         copy.target_node = None
         self._seen_at.pop(copy, None)
+        self._awaited.pop(copy, None)
         self._on_settled(copy)
 
     # -- by the log's tail ---------------------------------------------------------------
@@ -220,7 +231,7 @@ class Settler:
             copy.records += settled.found
             if settled.foreign:
                 self._on_news(copy, doubts.foreign_writes(copy, settled))
-            if settled.found and doubts.was_forestalled(copy.error):
+            if settled.found and copy.unsure.forestalled:
                 self._on_news(copy, doubts.second_writer(copy, settled.found))
             self._go(copy, settled)
         finally:

@@ -111,7 +111,10 @@ def test_a_broker_that_forgot_us_and_lost_answers(monkeypatch: pytest.MonkeyPatc
     run(test())
 
 
-def test_a_lost_answer_to_old_records_that_are_not_replicated_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [None, 6, 7, 20], ids=["no answer", "not leader", "timed out", "too few replicas"])
+def test_old_records_that_are_not_replicated_yet_and_not_acknowledged(
+    code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Consumers do not see them, and the broker has forgotten us: only the leader's log end tells."""
     monkeypatch.setattr(settler, "LATE_S", 0.0)
     sent = 0
@@ -127,7 +130,10 @@ def test_a_lost_answer_to_old_records_that_are_not_replicated_yet(monkeypatch: p
         partition = call.cluster.partition("a.t", 0)
         partition.unreplicated = 1
         partition.forget()
-        raise Cut
+        if code is None:
+            raise Cut
+        response.responses[0].partition_responses[0].error_code = code
+        return response
 
     async def test() -> None:
         async with World() as world:
@@ -141,6 +147,43 @@ def test_a_lost_answer_to_old_records_that_are_not_replicated_yet(monkeypatch: p
                 world.target.partition("a.t", 0).unreplicated = 0
                 await lane.until_copied(4)
             assert world.copied() == numbers(4)
+
+    run(test())
+
+
+def test_a_lost_answer_while_others_write_all_the_time() -> None:
+    """The followers never have all: what we wait for is what stood there when we first looked."""
+    is_lost = False
+
+    async def lose_first(call: Call) -> Any:
+        nonlocal is_lost
+        response = await call.proceed()
+        if is_data(call):
+            partition = call.cluster.partition("a.t", 0)
+            partition.unreplicated = 0 if is_lost else 1
+            if not is_lost:
+                is_lost = True
+                raise Cut
+        return response
+
+    async def write(call: Call) -> Any:
+        if is_lost and call.request.replica_id >= 0:
+            call.cluster.append("a.t", 0, recent(900))
+            call.cluster.partition("a.t", 0).unreplicated = 1
+        return await call.proceed()
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, lose_first)
+            world.target.control(LIST_OFFSETS, write)
+            world.source.append("t", 0, recent(0, 5))
+            async with world.lane() as lane:
+                await lane.until(lambda: is_lost)
+                await lane.until_entry(5)
+                world.source.append("t", 0, recent(5, 5))
+                await lane.until_entry(10)
+            world.target.partition("a.t", 0).unreplicated = 0
+            assert [number for number in world.copied() if number < 900] == numbers(10)
 
     run(test())
 
