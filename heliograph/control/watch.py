@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
+from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.model import Entry
@@ -82,12 +83,11 @@ class Watch:
     async def _forget_absent(self, now_ms: int) -> None:
         """What is not mirrored any more, deleted or deselected, has nothing left to be copied: it exposes nothing."""
         flow = self._flow
-        if not flow.is_complete:
-            return
+        mirrored = wanted_topics(flow.flow, flow.source.catalogue)
         ends = {
             where: LogEnd(entry.source_offset, 0)
             for where, entry in flow.ledger.entries.items()
-            if where not in flow.entries and _is_behind(entry, flow.ledger.log_ends.get(where))
+            if where[0] not in mirrored and _is_behind(entry, flow.ledger.log_ends.get(where))
         }
         if not ends:
             return

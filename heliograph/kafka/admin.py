@@ -17,8 +17,6 @@ EARLIEST = -2
 LATEST = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-_NOT_SAID = 31
-"""The bit that stands for no answer, where a set of operations is expected."""
 _NOT_AUTHORIZED = 29
 _TOPIC_ALREADY_EXISTS = 36
 _RETRIES = 20

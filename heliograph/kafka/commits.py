@@ -145,7 +145,7 @@ async def _commit_share(
         return Answers(failed=dict.fromkeys(offsets, error))
     sent: deque[tuple[str, Awaitable[memoryview]]] = deque()
 
-    async def settle_oldest() -> None:
+    async def take_oldest() -> None:
         group_id, answer = sent.popleft()
         try:
             response = codec.decode_offset_commit_response(await answer, version)
@@ -158,7 +158,7 @@ async def _commit_share(
 
     for group_id, commits in offsets.items():
         if len(sent) >= IN_FLIGHT:
-            await settle_oldest()
+            await take_oldest()
         correlation_id = connection.next_correlation_id()
         topics = grouped(
             (where.topic, CommitPartition(where.partition, commit.offset, commit.leader_epoch, commit.metadata))
@@ -169,7 +169,7 @@ async def _commit_share(
         )
         sent.append((group_id, connection.send([request], correlation_id)))
     while sent:
-        await settle_oldest()
+        await take_oldest()
     return answers
 
 

@@ -8,6 +8,11 @@ from uuid import UUID
 NO_TOPIC_ID = UUID(int=0)
 
 
+def may_be_same_topic(known: str, found: str) -> bool:
+    """Whether two topic ids, in hexadecimal, may be the same topic's; brokers before 2.8 tell none."""
+    return known == found or NO_TOPIC_ID.hex in (known, found)
+
+
 class TopicPartition(NamedTuple):
     topic: str
     partition: int

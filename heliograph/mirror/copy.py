@@ -115,9 +115,9 @@ class PartitionCopy:
         """What keeps it from being copied now; gone with the next good fetch."""
         self.told = ""
         self.fetch_offset = self.entry.source_offset
-        self.fetch_epoch = UNKNOWN
+        self.fetch_leader_epoch = UNKNOWN
         """The leader epoch of the last batch before `fetch_offset`."""
-        self.checked_epoch = UNKNOWN
+        self.checked_leader_epoch = UNKNOWN
         """The leader epoch under which the source's log is known to hold what was copied, where that must be asked."""
         self.strange = 0
         """How often in a row an offset was refused that the source has."""
@@ -166,7 +166,7 @@ class PartitionCopy:
         self._drop_queue()
         self.fetch_offset = entry.source_offset
         lineage = Lineage.parse(entry.lineage).until(entry.source_offset)
-        self.fetch_epoch = lineage.before(entry.source_offset)
+        self.fetch_leader_epoch = lineage.before(entry.source_offset)
         self.entry = entry.moved(lineage=lineage.pack())
         self._next_n, self._next_target = entry.n, entry.target_offset
         self.unsure = Unsure()
@@ -252,7 +252,7 @@ class PartitionCopy:
             else:
                 self._pass_over(header.next_offset)
         if header is not None:
-            if header.leader_epoch != self.fetch_epoch:
+            if header.leader_epoch != self.fetch_leader_epoch:
                 self._follow_epochs(answer)
             self.fetch_offset = following
         elif answer.records and not count:
@@ -276,7 +276,7 @@ class PartitionCopy:
         self._parts.extend(chunks)
         self.queued_bytes += sum(len(chunk.data) for chunk in chunks)
         epoch = leader_epoch_of(answer.records)
-        if epoch != self.fetch_epoch:
+        if epoch != self.fetch_leader_epoch:
             self._grow([Stretch(epoch, self.fetch_offset)])
         self.fetch_offset = chunks[-1].source_end
         return size, sum(chunk.record_count for chunk in chunks)
@@ -293,7 +293,7 @@ class PartitionCopy:
 
     def _grow(self, batches: Sequence[Stretch]) -> None:
         self.entry = self.entry.moved(lineage=Lineage.parse(self.entry.lineage).grown(batches).pack())
-        self.fetch_epoch = batches[-1].epoch
+        self.fetch_leader_epoch = batches[-1].epoch
 
     def _take_up_to(self, wall: int, answer: FetchedPartition) -> None:
         """Make chunks at once of what stands before an offset, and nothing of what follows."""

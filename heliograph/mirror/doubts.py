@@ -23,6 +23,7 @@ from heliograph.errors import (
     TargetUnsettled,
     TopicRecreated,
 )
+from heliograph.mirror import outcomes
 from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.model import Assignment
 from heliograph.mirror.refusals import refused_by_source
@@ -81,14 +82,9 @@ def second_writer(copy: PartitionCopy, records: int) -> SecondWriter:
     )
 
 
-def target_made_anew(copy: PartitionCopy, topic_id: UUID, *, target: str) -> TargetTopicLost:
-    return TargetTopicLost(
-        f'"{copy.assignment.target_topic}" was deleted and made anew on "{target}": '
-        f"its offsets up to {copy.entry.target_offset - 1} are gone (id {copy.target_id.hex} before, "
-        f"{topic_id.hex} now)",
-        where=copy.assignment.name,
-        target_topic_id=topic_id.hex,
-    )
+def target_made_anew(copy: PartitionCopy, topic_id: UUID) -> TargetTopicLost:
+    anew = outcomes.target_made_anew(copy.entry, topic_id.hex)
+    return TargetTopicLost(anew.text, where=copy.assignment.name, **anew.details)
 
 
 def by_another_rule(copy: PartitionCopy, rule: str) -> RulesChanged:

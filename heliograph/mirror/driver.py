@@ -196,15 +196,15 @@ class Driver:
                 if not await self._wait_for_replan():
                     return
                 continue
-            terms = EpochTerms(
-                owner=self._owner,
-                epoch_id=plan.epoch_id,
-                duration_ms=self._settings.epoch_ms,
-                flows=tuple(flow.terms() for flow in flows if flow.entries),
-            )
             for life in lives:
                 life.resting.clear()
             try:
+                terms = EpochTerms(
+                    owner=self._owner,
+                    epoch_id=plan.epoch_id,
+                    duration_ms=self._settings.epoch_ms,
+                    flows=tuple(flow.terms() for flow in flows if flow.entries),
+                )
                 rows = await self._run_epoch(plan, terms, flows)
                 if rows is None:
                     self._has_strays = True

@@ -37,6 +37,7 @@ from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import Workforce
 from heliograph.mirror.rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
 from heliograph.mirror.shipment import pack_modules, pack_package
+from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
 Result = TypeVar("Result")
@@ -87,6 +88,7 @@ class SparkEpochs:
         self._equipping = threading.Lock()
         self._equipped: frozenset[str] = frozenset()
         self._lanes_running = 0
+        self._losses = Spell()
 
     def start(self) -> None:
         """Start the JVM; its chatter goes to a log file."""
@@ -149,7 +151,7 @@ class SparkEpochs:
         terms = EpochTerms(owner="warm-up", epoch_id=0, duration_ms=0, flows=())
         plan = EpochPlan(epoch_id=0, lanes=((),) * tasks)
         for _ in range(jobs):
-            _run_again_when_lost(lambda: self._run_lanes(session, plan, terms))
+            self._run_again_when_lost(lambda: self._run_lanes(session, plan, terms))
 
     @property
     def workforce(self) -> Workforce:
@@ -202,7 +204,7 @@ class SparkEpochs:
         assert self._session is not None
         context = self._session.sparkContext
         context.setJobDescription("heliograph warm-up: what executors have")
-        return _run_again_when_lost(lambda: self._ask(context, slots))
+        return self._run_again_when_lost(lambda: self._ask(context, slots))
 
     def _ask(self, context: SparkContext, slots: int) -> list[Equipment]:
         try:
@@ -262,6 +264,22 @@ class SparkEpochs:
             ) from error
         return ledger_rows(table)
 
+    def _run_again_when_lost(self, job: Callable[[], Result]) -> Result:
+        """Run a job that copies nothing; one that fails is run again, a few times, because a start should not fail by
+        a killed worker, which an epoch survives. What keeps failing is said once."""
+        for attempt in range(1, WARM_UP_ATTEMPTS + 1):
+            try:
+                result = job()
+            except SparkFailed as error:
+                if attempt == WARM_UP_ATTEMPTS:
+                    raise
+                if self._losses.is_news(error.why):
+                    log.warning("Spark: %s; running it again", error.why)
+            else:
+                self._losses.end()
+                return result
+        raise AssertionError("unreachable")
+
     def cancel(self) -> None:
         if self._session is not None:
             self._session.sparkContext.cancelAllJobs()
@@ -278,17 +296,6 @@ class SparkEpochs:
                     child.kill()
         if not self._log_wanted:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _run_again_when_lost(job: Callable[[], Result]) -> Result:
-    """Run a job that copies nothing; one whose worker is killed meanwhile is run again, a few times, because a
-    start should not fail by what an epoch survives."""
-    for _ in range(WARM_UP_ATTEMPTS - 1):
-        try:
-            return job()
-        except SparkFailed as error:
-            log.warning("Spark: %s; running it again", error.why)
-    return job()
 
 
 def is_local(master: str | None) -> bool:

@@ -18,11 +18,12 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
 from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
 from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
-from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
+from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import divergence
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.lineage import UNKNOWN, Lineage
 from heliograph.mirror.model import FlowTerms
+from heliograph.mirror.outcomes import source_made_anew
 
 MEMORY_BYTES = 48 * 1024 * 1024
 """Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
@@ -165,14 +166,9 @@ class Fetcher:
     def _rehome(self, copy: PartitionCopy, error: HeliographError | None) -> None:
         assignment = copy.assignment
         meta = self._cluster.catalogue.topics.get(assignment.topic)
-        if meta is not None and meta.topic_id.hex != copy.entry.source_topic_id != NO_TOPIC_ID.hex:
-            recreated = TopicRecreated(
-                f"the source topic was made anew (id {copy.entry.source_topic_id} before, {meta.topic_id.hex} now); "
-                f"the old one was copied up to offset {copy.entry.source_offset - 1} of {copy.entry.source_end - 1}",
-                where=assignment.name,
-                source_topic_id=meta.topic_id.hex,
-            )
-            self._on_trouble(copy, recreated)
+        if meta is not None and not may_be_same_topic(copy.entry.source_topic_id, meta.topic_id.hex):
+            anew = source_made_anew(copy.entry, meta.topic_id.hex)
+            self._on_trouble(copy, TopicRecreated(anew.text, where=assignment.name, **anew.details))
             return
         leader = self._cluster.catalogue.leader_of(assignment.topic, assignment.partition)
         if leader is None:
@@ -236,8 +232,8 @@ class Fetcher:
                     assignment.partition,
                     copy.fetch_offset,
                     limit,
-                    leader_epoch=UNKNOWN if tells else copy.checked_epoch,
-                    last_fetched_epoch=copy.fetch_epoch,
+                    leader_epoch=UNKNOWN if tells else copy.checked_leader_epoch,
+                    last_fetched_epoch=copy.fetch_leader_epoch,
                 )
             )
             by_key[key, assignment.partition] = copy, copy.fetch_offset
@@ -290,14 +286,14 @@ class Fetcher:
             leader = self._cluster.catalogue.leader_of(topic, partition)
             if leader is None:
                 self._home(copy, self._cluster.no_leader(topic, partition, "Fetch", where=copy.assignment.name))
-            elif copy.checked_epoch == epoch or copy.fetch_epoch == UNKNOWN:
-                copy.checked_epoch = epoch
+            elif copy.checked_leader_epoch == epoch or copy.fetch_leader_epoch == UNKNOWN:
+                copy.checked_leader_epoch = epoch
                 agreeing.append(copy)
             else:
                 unchecked.setdefault(leader, {})[TopicPartition(topic, partition)] = copy
         for leader, copies in unchecked.items():
             questions = {
-                where: EpochQuestion(self._cluster.catalogue.leader_epoch_of(*where), copy.fetch_epoch)
+                where: EpochQuestion(self._cluster.catalogue.leader_epoch_of(*where), copy.fetch_leader_epoch)
                 for where, copy in copies.items()
             }
             asked = {where: copy.fetch_offset for where, copy in copies.items()}
@@ -306,7 +302,7 @@ class Fetcher:
                 if copy.fetch_offset != asked[where] or copy.state is not State.COPYING:
                     continue  # it was settled meanwhile: the next round asks again
                 if self._agrees(copy, answer):
-                    copy.checked_epoch = questions[where].leader_epoch
+                    copy.checked_leader_epoch = questions[where].leader_epoch
                     agreeing.append(copy)
         return [copy for copy in agreeing if copy.state is State.COPYING and copy.fetch_node is not None]
 
@@ -320,9 +316,9 @@ class Fetcher:
         elif answer.end.leader_epoch == UNKNOWN:
             self._unhome(copy)
             alias, name = self._cluster.alias, copy.assignment.name
-            error = divergence.unknown_epoch(copy.fetch_offset, copy.fetch_epoch, alias=alias, where=name)
+            error = divergence.unknown_epoch(copy.fetch_offset, copy.fetch_leader_epoch, alias=alias, where=name)
             self._spawn(self._diagnose_range(copy, error))
-        elif answer.end.leader_epoch < copy.fetch_epoch or answer.end.end_offset < copy.fetch_offset:
+        elif answer.end.leader_epoch < copy.fetch_leader_epoch or answer.end.end_offset < copy.fetch_offset:
             self._diverged(copy, answer.end)
         else:
             return True
@@ -399,7 +395,7 @@ class Fetcher:
         if start.error_code or end.error_code or not copy.is_idle:
             self._home(copy, error)  # what was read is written down first: the position must be the copy's
             return
-        position, epoch, name = copy.fetch_offset, copy.fetch_epoch, copy.assignment.name
+        position, epoch, name = copy.fetch_offset, copy.fetch_leader_epoch, copy.assignment.name
         alias = self._cluster.alias
         lost: HeliographError | None = divergence.out_of_range(
             position, start.offset, end.offset, alias=alias, where=name

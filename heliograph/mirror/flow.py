@@ -1,8 +1,8 @@
 """One flow on the driver: it comes up, finds what to mirror, gives it to lanes and takes it back.
 
 Owns the flow's two cluster clients and its ledger in memory. Where partitions stand is in
-`standing`, how a count is opened in `opening`, what the policies say in `loss_book`; here
-is the order in which these are asked.
+`standing`, how a count is opened in `opening`, what the policies say in `outcomes`, what is
+kept of it in `loss_book`; here is the order in which these are asked.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import (
+    BrokerRefused,
     ClusterChanged,
     CorruptBatch,
     ForeignWrites,
@@ -24,7 +25,7 @@ from heliograph.errors import (
     TopicRecreated,
 )
 from heliograph.kafka.acls import Operation
-from heliograph.kafka.admin import EARLIEST, LATEST
+from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic
 from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start
@@ -66,7 +67,7 @@ class FlowDriver:
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
         self.is_complete = True
-        """Every partition has its entry; else some had no leader when last looked at."""
+        """Every partition that is to be copied has its entry; else some had no leader when last looked at."""
         self.ledger_topic = ""
         """Where the ledger is kept: in its own topic, or beside the positions where that is not allowed."""
         self.ledger = Ledger(group_id=flow.group_id)
@@ -89,7 +90,7 @@ class FlowDriver:
         self.ledger_moved = asyncio.Event()
         """Set when the lanes wrote down what they copied."""
         self.changed = asyncio.Event()
-        """Set when the flow has other settings than at the last look."""
+        """Set when the topics want a look before it is due: other settings, a right that is back, a count to open."""
 
     def apply(self, flow: Flow, settings: Settings) -> None:
         """Go on with changed settings; the next connection, look at the topics and plan take them up."""
@@ -117,9 +118,7 @@ class FlowDriver:
         await self._lacks.look(list(wanted))
         topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
         obstacles.refuse_too_many_replicas(flow, target, wanted.values())
-        kept_elsewhere = flow.ledger_topic if topic != flow.ledger_topic else ""
-        internal = [new for new in internal_topics(flow) if new.name != kept_elsewhere]
-        await store.ensure_topics(self.target, internal, vital={flow.offset_storage_topic, topic})
+        await store.ensure_topics(self.target, self._internal(topic), vital={flow.offset_storage_topic, topic})
         identity = (topic, self.target.catalogue.topics[topic].topic_id)
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
@@ -127,6 +126,12 @@ class FlowDriver:
         self.ledger = self.losses.ledger = await store.read_ledger(self.target, topic, flow.group_id)
         self.ledger_topic, self._ledger_identity = topic, identity
         store.tell_unread(self.name, topic, self.ledger.unreadable)
+
+    def _internal(self, ledger_topic: str) -> list[NewTopic]:
+        """Those to have on the target; without the ledger's own where that is kept elsewhere."""
+        flow = self.flow
+        unused = flow.ledger_topic if ledger_topic != flow.ledger_topic else ""
+        return [topic for topic in internal_topics(flow) if topic.name != unused]
 
     async def prepare(self) -> None:
         """As the flow's leader: claim the producer id, see where all stands, open counts for what is new.
@@ -191,7 +196,9 @@ class FlowDriver:
 
     async def discover(self) -> bool:
         """Look for new topics and partitions, make their targets, open their counts; did anything change?"""
-        source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
+        source, target = await asyncio.gather(self.source.refresh(), self.target.refresh())
+        if (storage := self.flow.offset_storage_topic) not in target.topics:
+            await store.ensure_topics(self.target, self._internal(self.ledger_topic), vital={storage})
         wanted = wanted_topics(self.flow, source)
         target = await self.targets.ensure(source, wanted)
         present = [
@@ -300,9 +307,21 @@ class FlowDriver:
             producer_id=self._producer_id,
             ledger_topic=self.ledger_topic,
             ledger_end=self.ledger.end,
-            offset_partitions=len(self.target.catalogue.topics[self.flow.offset_storage_topic].partitions),
+            offset_partitions=self._offset_partitions(),
             term=self.tenure.term if self.tenure is not None else None,
         )
+
+    def _offset_partitions(self) -> int:
+        topic = self.flow.offset_storage_topic
+        if (meta := self.target.catalogue.topics.get(topic)) is None:
+            self.changed.set()
+            raise BrokerRefused(
+                f'"{topic}" is gone, or may not be described any more',
+                where=f'"{self.flow.target}"',
+                why="positions are kept there",
+                remedy="it is made again as soon as that is allowed",
+            )
+        return len(meta.partitions)
 
     def take_written(self) -> None:
         """After a job without rows: go on with what its lanes wrote down."""
@@ -325,15 +344,18 @@ class FlowDriver:
             self._unwritten.note([row.unwritten for row in rows if row.unwritten])
         for where in starts:
             self.entries.pop(where, None)
-        if starts:
-            self.is_complete = False  # until all have their new count; a later look sees to what fails here
+        was_complete = self.is_complete
+        self.is_complete = was_complete and not starts  # until all have their new count
         self._reopening = frozenset(starts)
         try:
             await self.losses.keep(self.ledger_topic)
             if starts:
                 await self._go_on(starts)
+                self.is_complete = was_complete and self.entries.keys() >= starts.keys()
         finally:
             self._reopening = frozenset()
+            if not self.is_complete:
+                self.changed.set()  # a look at the topics sees to what failed here
 
     async def _go_on(self, starts: Mapping[PartitionName, Start]) -> None:
         """Open new counts where the clusters, looked at anew, still have the partitions."""
@@ -349,7 +371,6 @@ class FlowDriver:
                 and target.leader_of(wanted[topic], partition) is not None
             }
         )
-        self.is_complete = self.entries.keys() >= starts.keys()
 
     def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:
         """Name what happened, and go on or stop as the policies say, or as somebody who acknowledged it wants."""

@@ -76,7 +76,8 @@ class Lease:
     restarts: int = 0
     """How often the holder has tried again what failed for good; for people."""
 
-    def moved(self, tenancy: Tenancy, time_ms: int, *, restarts: int = 0) -> Lease:
+    def moved(self, tenancy: Tenancy, time_ms: int, *, restarts: int | None = None) -> Lease:
+        restarts = self.restarts if restarts is None else restarts
         return replace(self, tenancy=tenancy, time_ms=time_ms, restarts=restarts)
 
 

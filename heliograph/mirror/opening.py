@@ -37,20 +37,21 @@ async def open_counts(
 ) -> None:
     """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
 
-    A partition without a leader, or without a topic, is left for the next look. `check` raises if we may not write
-    any more.
+    A partition without a leader, a topic or a count that is left waits for the next look. `check` raises if we may
+    not write any more.
     """
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
     for where, extent in (await _extents(starts, flow, source=source, target=target)).items():
         start, known = starts[where], standing.known.get(where)
-        if (ids := topic_ids(where, flow, source=source, target=target)) is None:
+        ids, count = topic_ids(where, flow, source=source, target=target), standing.next_count(where)
+        if ids is None or count is None:
             continue
         opened[where] = first_entry(
             start,
             extent,
             known=known,
-            count=standing.next_count(where),
+            count=count,
             rule=terms.rule,
             source_id=ids[0],
             target_id=ids[1],

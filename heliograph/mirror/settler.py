@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
-from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
+from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.model import COMMITTED, NOT_LATE, FlowTerms
@@ -144,7 +144,7 @@ class Settler:
     def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer, appended: OffsetAnswer) -> None:
         if self._is_made_anew(copy):
             meta = self._target.catalogue.topics[copy.assignment.target_topic]
-            self._release(copy, doubts.target_made_anew(copy, meta.topic_id, target=self._terms.target))
+            self._release(copy, doubts.target_made_anew(copy, meta.topic_id))
         elif code := end.error_code or appended.error_code:
             self._all_wait([copy], self._no_end(copy, code))
         elif end.offset < (awaited := self._awaited_end(copy, appended.offset)):
@@ -183,9 +183,7 @@ class Settler:
     def _is_made_anew(self, copy: PartitionCopy) -> bool:
         """Whether the target's topic has another id; what this worker knows may be older than the entry."""
         meta = self._target.catalogue.topics.get(copy.assignment.target_topic)
-        if meta is None or NO_TOPIC_ID in (meta.topic_id, copy.target_id):
-            return False
-        return meta.topic_id != copy.target_id
+        return meta is not None and not may_be_same_topic(copy.target_id.hex, meta.topic_id.hex)
 
     def _no_end(self, copy: PartitionCopy, code: int) -> HeliographError:
         """Why the target did not tell where its log ends."""

@@ -7,16 +7,19 @@ that are stopped or not selected now: if they come back, their copy goes on from
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping
 
 from heliograph.errors import ConfigError
-from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.kafka.types import may_be_same_topic
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import NOT_LATE, Entry, LedgerRow
 from heliograph.mirror.outcomes import Outcome, source_made_anew, target_made_anew
 from heliograph.mirror.runs import OpenPage
+
+log = logging.getLogger("heliograph")
 
 MAX_COUNT = 32767
 
@@ -36,6 +39,7 @@ class Standing:
         """Those of which nothing is on its way to the target: all that lanes sent was answered."""
         self._seen_at: dict[PartitionName, float] = {}
         """Since when lanes have watched the target of others."""
+        self._used_up: set[PartitionName] = set()
 
     def begin(self, ledger: Ledger, positions: dict[PartitionName, int]) -> None:
         """Forget what was before: a new leader knows what is written on the target."""
@@ -95,29 +99,30 @@ class Standing:
         self._answered.clear()
         self._seen_at.clear()
 
-    def next_count(self, where: PartitionName) -> int:
+    def next_count(self, where: PartitionName) -> int | None:
+        """None if there is none left: the partition stands still, which is said once."""
         previous = self.entries.get(where) or self.known.get(where)
         count = previous.count + 1 if previous else 0
-        if count > MAX_COUNT:
-            raise ConfigError(
+        if count <= MAX_COUNT:
+            return count
+        if where not in self._used_up:
+            self._used_up.add(where)
+            error = ConfigError(
                 f"{where[0]}-{where[1]} has used up its {MAX_COUNT} counts",
                 where=self._flow,
+                why="it is not mirrored any more; the others are",
                 remedy="give the flow another group.id",
             )
-        return count
+            log.error("%s", error)
+        return None
 
 
 def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str) -> Entry | Start | Outcome:
     """How a partition with an entry goes on: with it, in a new count, or as the policies answer what happened."""
-    if not _may_be_same(known.source_topic_id, source_id):
+    if not may_be_same_topic(known.source_topic_id, source_id):
         return source_made_anew(known, source_id)
-    if not _may_be_same(known.target_topic_id, target_id):
+    if not may_be_same_topic(known.target_topic_id, target_id):
         return target_made_anew(known, target_id)
     if stored is not None and stored > known.source_offset:
         return Start(stored, Past.OTHERS)  # we write the entry first: another tool had the flow
     return known.moved(source_topic_id=source_id, target_topic_id=target_id)
-
-
-def _may_be_same(known: str, found: str) -> bool:
-    """Whether two topic ids may be the same topic's; clusters before 2.8 have none."""
-    return known == found or NO_TOPIC_ID.hex in (known, found)

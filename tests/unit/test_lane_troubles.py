@@ -417,7 +417,7 @@ def test_a_full_target_and_one_short_of_replicas_are_waited_for_and_named(code: 
 
 
 def test_a_batch_that_was_appended_with_too_few_replicas_does_not_come_twice() -> None:
-    left = 3
+    left = 2  # the rest may go out in one request
 
     async def unsure(call: Call) -> Any:
         nonlocal left
