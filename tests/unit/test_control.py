@@ -159,15 +159,21 @@ def test_what_was_copied_and_not_yet_written_down_is_not_exposed() -> None:
     assert exposure_of(ledger(end=15, since_ms=7_000), {("t", 0): 45}) == Exposure(records=0, bytes=0, seconds=0.0)
 
 
-def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("topics", "exposed"),
+    [((), Exposure(records=0, bytes=0, seconds=0.0)), (("t",), Exposure(records=5, bytes=500, seconds=2.0))],
+    ids=["gone", "stopped, and there"],
+)
+def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
+    topics: tuple[str, ...], exposed: Exposure, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = ledger(end=15, since_ms=7_000)
     flow = SimpleNamespace(
-        is_complete=True,
         ledger=known,
-        entries={},
+        source=SimpleNamespace(catalogue=SimpleNamespace(topics=topics)),
         target=None,
         ledger_topic="l",
-        flow=SimpleNamespace(group_id="g"),
+        flow=SimpleNamespace(group_id="g", mirrors=lambda _: True, remote_topic=lambda topic: f"a.{topic}"),
     )
 
     async def write_entries(
@@ -184,7 +190,7 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(monkeypatch: pyte
     monkeypatch.setattr(store, "write_entries", write_entries)
     monkeypatch.setattr(store, "write_seen", write_seen)
     asyncio.run(Watch(flow)._forget_absent(9_500))  # type: ignore[arg-type]
-    assert exposure_of(known, {("t", 0): 40}) == Exposure(records=0, bytes=0, seconds=0.0)
+    assert exposure_of(known, {("t", 0): 40}) == exposed
 
 
 # -- loops

@@ -238,6 +238,7 @@ def test_a_topic_that_is_deleted_while_its_count_is_opened_is_left_for_the_next_
             await flow.take_rows([released(flow, "SECOND_WRITER")])
             assert ("t", 0) not in flow.entries
             assert not flow.is_complete
+            assert flow.changed.is_set(), "that look follows at once"
             assert world.entries() == before
 
     asyncio.run(test())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.model import NOT_LATE
-from heliograph.mirror.standing import Standing
+from heliograph.mirror.standing import MAX_COUNT, Standing
 from tests.unit.logs import ENTRY, row_of
 
 WHERE = ("t", 0)
@@ -37,3 +39,13 @@ def test_after_lanes_were_lost_something_may_be_on_its_way() -> None:
     standing.take_opened({WHERE: ENTRY})
     standing.take_written(Ledger(group_id="g"))
     assert standing.late_ms(WHERE) == 0
+
+
+def test_a_partition_without_a_count_left_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    standing = Standing("a->b")
+    standing.take_opened({WHERE: ENTRY.moved(count=MAX_COUNT - 1)})
+    assert standing.next_count(WHERE) == MAX_COUNT
+    standing.take_opened({WHERE: ENTRY.moved(count=MAX_COUNT)})
+    assert [standing.next_count(WHERE) for _ in range(3)] == [None] * 3
+    assert len(caplog.records) == 1
+    assert standing.next_count(("t", 1)) == 0
