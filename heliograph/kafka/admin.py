@@ -22,6 +22,8 @@ _TOPIC_ALREADY_EXISTS = 36
 _RETRIES = 20
 _CONSUMER = -1
 """Who asks is no replica."""
+_REMEMBERING_VERSION = 3
+"""Of InitProducerId: it came with KIP-360, in 2.5."""
 _UNKNOWN_LEADER = 5
 _NETWORK_EXCEPTION = 13
 
@@ -248,3 +250,9 @@ async def new_producer_id(cluster: Cluster) -> int:
             raise refused(response.error_code, "InitProducerId", where=f'"{cluster.alias}"')
         await asyncio.sleep(min(0.1 * 2**attempt, 1.0))
     raise AssertionError("unreachable")
+
+
+async def forgets_producers(cluster: Cluster) -> bool:
+    """Whether its brokers, older than 2.5, refuse a producer whose records are gone from the log."""
+    connection = await cluster.any_connection()
+    return connection.versions.get(messages.InitProducerIdRequest.API_KEY, (0, 0))[1] < _REMEMBERING_VERSION

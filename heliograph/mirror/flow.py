@@ -25,7 +25,7 @@ from heliograph.errors import (
     TopicRecreated,
 )
 from heliograph.kafka.acls import Operation
-from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic
+from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start
@@ -152,6 +152,8 @@ class FlowDriver:
             await self.losses.keep_changed(error, self.ledger_topic)
             raise
         await self._lacks.write_down(self.ledger_topic)
+        if await forgets_producers(self.target):
+            log.warning('%s: "%s" %s', self.name, flow.target, obstacles.FORGETFUL)
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )

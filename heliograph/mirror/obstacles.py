@@ -13,6 +13,9 @@ from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.mirror.demand import too_few_brokers
 
+FORGETFUL = "has brokers before 2.5: copying is at-least-once where they forget us, behind records that are old or gone"
+"""What does not keep a flow from being mirrored, and is said of its target."""
+
 
 def refuse_one_cluster(flow: Flow, source: Catalogue, target: Catalogue) -> None:
     """Two aliases of one cluster."""

@@ -19,7 +19,14 @@ from heliograph.config.properties import parse_properties
 from heliograph.config.secrets import Resolver
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, HeliographError
-from heliograph.kafka.admin import EARLIEST, LATEST, broker_configs, list_offsets, topic_configs
+from heliograph.kafka.admin import (
+    EARLIEST,
+    LATEST,
+    broker_configs,
+    forgets_producers,
+    list_offsets,
+    topic_configs,
+)
 from heliograph.kafka.allowed import allowed
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.security import PROTOCOLS, Security
@@ -132,6 +139,7 @@ async def _check_flow(flow: Flow, view: View) -> list[Step]:
     wanted = wanted_topics(flow, source)
     steps = topics.check_factors(flow, source, target)
     steps += topics.check_partitions(flow, source, target)
+    steps += topics.check_memory(flow, is_short=await forgets_producers(view.clusters[flow.target]))
     limits, unread = await _read_limits(view.clusters[flow.source], view.clusters[flow.target], wanted)
     steps += topics.check_limits(flow, limits, unread)
     records = await _count_records(view.clusters[flow.target], [r for r in wanted.values() if r in target.topics])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import Catalogue
 from heliograph.mirror.demand import internal_topics, too_few_brokers, topics_beside, wanted_topics
+from heliograph.mirror.obstacles import FORGETFUL
 from heliograph.preflight.limits import Limits, compare_limits
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 
@@ -55,6 +56,13 @@ def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
     return [
         note.of(alias) for note in notes or [passed("brokers", f"{len(there)} there, every partition has a leader")]
     ]
+
+
+def check_memory(flow: Flow, *, is_short: bool) -> list[Step]:
+    """A target whose brokers forget who wrote old records."""
+    if not is_short:
+        return []
+    return [warned("brokers", f'"{flow.target}" {FORGETFUL}', "upgrade them").of(flow.name)]
 
 
 def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:

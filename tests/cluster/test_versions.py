@@ -1,4 +1,4 @@
-"""Mirroring from and to older brokers: 2.4.1 to 4.3.1 and 4.3.1 to 3.9.1 by one mirror, further pairs in long runs."""
+"""Mirroring from and to older brokers: round 2.4.1, 4.3.1 and 3.9.1 by one mirror, further pairs in long runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mirror(
     tmp_path_factory: pytest.TempPathFactory, old: Cluster, primary: Cluster, mid: Cluster
 ) -> Iterator[MirrorProcess]:
     clusters = {"old": old, "primary": primary, "mid": mid}
-    keys = {"old->primary.topics": "versions-.*", "primary->mid.topics": "versions-.*"}
+    keys = {f"{flow}.topics": "versions-.*" for flow in ("old->primary", "primary->mid", "mid->old")}
     with MirrorProcess(tmp_path_factory.mktemp("versions"), clusters, keys) as mirror:
         yield mirror
 
@@ -55,6 +55,11 @@ def test_from_2_4_1_to_4_3_1(mirror: MirrorProcess, old: Cluster, primary: Clust
 
 def test_from_4_3_1_to_3_9_1(mirror: MirrorProcess, primary: Cluster, mid: Cluster) -> None:
     check(mirror, primary, mid)
+
+
+def test_from_3_9_1_to_2_4_1(mirror: MirrorProcess, mid: Cluster, old: Cluster) -> None:
+    check(mirror, mid, old)
+    assert 'mid->old: "old" has brokers before 2.5: copying is at-least-once' in mirror.output
 
 
 def check_place(mirror: MirrorProcess, source: Cluster, target: Cluster) -> None:

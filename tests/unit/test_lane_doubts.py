@@ -54,6 +54,31 @@ def test_a_batch_refused_in_the_middle_of_the_pipeline(code: int) -> None:
     run(test())
 
 
+def test_a_target_that_forgets_its_producer_gets_a_new_count() -> None:
+    """Brokers before 2.5 refuse every sequence but 0 then."""
+
+    async def forget(call: Call) -> Any:
+        if is_data(call) and len(world.copied()) >= 2:
+            call.cluster.refuse(PRODUCE, "a.t", 0, 59)
+        return await call.proceed()
+
+    async def test(world: World) -> None:
+        async with world:
+            world.target.control(PRODUCE, forget)
+            world.source.append("t", 0, recent(0, 2))
+            async with world.lane() as lane:
+                await lane.until_copied(2)
+                world.source.append("t", 0, recent(2, 2))
+                await lane.until_trouble()
+            [row] = lane.rows
+            assert (row.state, row.error_code, row.details["records"]) == ("released", "POSITION_UNPROVEN", 0)
+            assert "takes no sequence but 0" in row.error_text
+            assert world.copied() == numbers(2)
+
+    world = World()
+    run(test(world))
+
+
 @pytest.mark.parametrize("after", [True, False], ids=["after the append", "before the append"])
 @pytest.mark.parametrize("which", [1, 4])
 def test_a_lost_answer(after: bool, which: int) -> None:
