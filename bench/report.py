@@ -158,7 +158,9 @@ CPU seconds are those of all processes of the mirror during the {_seconds(runs)}
 ## How it is measured
 
 - Two clusters of one broker each (Kafka {machine["kafka"]}, 1 GB heap, Kafka's own JVM flags), started once, on the \
-machine that runs the mirrors and the benchmark too.
+machine that runs the mirrors and the benchmark too; for factor-3 two of three brokers, every topic with three replicas.
+- exactly-once is 1KB once more, read_committed; MM2 has `exactly.once.source.support=enabled` besides and copies in \
+transactions, heliograph is as it always is. latency-exactly-once is the delay with the same settings.
 - 1KB-tls and 1KB-sasl-ssl are 1KB once more, on two clusters that also have secured listeners; these are started \
 after the other works are done, with the first two stopped. Every system comes to source and target in TLS and checks \
 the broker's certificate and its host name; the second logs in besides, with SCRAM-SHA-512. Trust stores are PKCS12. \
@@ -185,6 +187,10 @@ measure that instead of a mirror.
 - Delay: a producer sends 1,000 records a second of 1 KB to 8 partitions; a librdkafka consumer on the target notes \
 when each arrives. Measured after a warm-up, for as long as an epoch of heliograph lasts, so that one change of epochs \
 falls within. Every record must arrive exactly once.
+- latency-lane-kill: in the middle of the window one of heliograph's lanes gets kill -9; the figures are shown, not \
+judged.
+- Resume: heliograph is killed in the middle of copying 1,000 partitions and started again; from its Spark's start to \
+the first new record on the target.
 - Idle: 100 partitions with nothing flowing; CPU of heliograph's whole process tree over five minutes.
 - Loading: a configuration with 1,000 flows, as properties and as resources, each loaded by a fresh interpreter whose \
 imports do not count.
@@ -196,7 +202,7 @@ a marker between; the time is that of the call, the memory that of the process.
 
 ## Settings
 
-All systems get the same file with one flow, replication factor 1, the same security settings where there are any, \
+All systems get the same file with one flow, a replica on each broker, the same security settings where there are any, \
 and besides:
 
 | system | settings |

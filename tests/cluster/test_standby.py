@@ -27,7 +27,7 @@ from tests.cluster.mirror import (
     View,
     assert_numbered,
     create_topic,
-    produce,
+    producer,
     read_batches,
     unique,
     wait_until,
@@ -70,12 +70,14 @@ class Pair:
         mirror.wait_until(lambda: self.total() > before, timeout_s, what="a copied record")
         return time.monotonic() - began
 
-    def copy_as_the_flow(self, count: int) -> list[NewRecord]:
-        """New records of the source, written to the target by us with the flow's producer id and next sequence: as
-        a second leader would whose batch comes when the first one has looked at the target for the last time."""
-        produce(self._primary, self.topic, [b"late"] * count)
-        new = self.source.read()[0][-count:]
-        records = [NewRecord(record.timestamp, record.key, record.value) for record in new]
+    def forestall(self, mirror: MirrorProcess, count: int) -> None:
+        """Write new records of the source to the target with the flow's producer id and next sequence: as a second
+        leader would whose batch comes when the first one has looked at the target for the last time.
+
+        The mirror stands still meanwhile, for much less than its lease; so all is prepared before.
+        """
+        now_ms = int(time.time() * 1000)
+        records = [NewRecord(now_ms, b"key", b"late %d" % number) for number in range(count)]
         last = read_batches(self._backup, self.target.topic)[-1]
         batch = encode_batch(
             records,
@@ -83,16 +85,22 @@ class Pair:
             producer_epoch=last.producer_epoch,
             base_sequence=last.base_sequence + last.count,
         )
+        where = TopicPartition(self.target.topic, 0)
+        sender = producer(self._primary, linger_ms=0)
+        sender.list_topics(self.topic, 10)
 
         async def send(client: Client) -> tuple[int, int]:
-            where = TopicPartition(self.target.topic, 0)
             await client.refresh([where.topic])
             leader = client.catalogue.leader_of(*where)
             assert leader is not None
-            return (await _produce(client, leader, [(where, batch)]))[where]
+            await client.connection(leader, "append")
+            with mirror.frozen():
+                for record in records:
+                    sender.produce(self.topic, record.value, record.key, 0, timestamp=now_ms)
+                assert sender.flush(10) == 0
+                return (await _produce(client, leader, [(where, batch)]))[where]
 
         assert ask(self._backup.bootstrap, PLAINTEXT, send) == (0, last.base_offset + last.count)
-        return records
 
     def status(self) -> dict[str, Any]:
         command = [HELIOGRAPH, "status", str(self.mirrors[0].config), "-o", "json"]
@@ -158,9 +166,8 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup:
         load.stop()
         second.wait_mirrored(pair.source, pair.target, timeout_s=SLOW_START_S)
 
-        with second.frozen():
-            records = pair.copy_as_the_flow(3)
-        second.wait_for(f"SECOND_WRITER: primary->backup {pair.topic}-0: {len(records)} records of this flow stand in")
+        pair.forestall(second, 3)
+        second.wait_for(f"SECOND_WRITER: primary->backup {pair.topic}-0: 3 records of this flow stand in")
         assert f"the flow's other leader is host {HOST} (pid " in second.output
         second.wait_mirrored(pair.source, pair.target)
         assert pair.status()["losses"]

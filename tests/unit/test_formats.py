@@ -38,6 +38,8 @@ LEASE = Lease(
     former="host h0 (pid 5)",
     restarts=2,
 )
+STANDBY = formats.StandbyRecord(owner="us", time_ms=1_700_000_000_000, host="h2")
+CONDITION = formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000)
 PAGE = Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0)
 
 ENTRY = Entry(
@@ -193,7 +195,7 @@ def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> Non
             formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T"),
         ),
         (
-            formats.encode_condition("g", formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000)),
+            formats.encode_condition("g", CONDITION),
             formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000),
         ),
         (
@@ -253,23 +255,6 @@ def test_unexpected_json_in_the_ledger_is_passed_over(value: object) -> None:
 def test_a_newer_ledger_version_is_passed_over() -> None:
     key, value = formats.encode_order("g", formats.Order(owner="me", end_epoch=9))
     assert formats.parse_ledger("g", key, value.replace(b'"v":1', b'"v":2')) is None
-
-
-def test_lease_vector() -> None:
-    key, value = formats.encode_lease("A-mm2", LEASE)
-    assert key == b'["lease","A-mm2"]'
-    assert value == (
-        b'{"v":1,"term":4,"is":"held","owner":"me","host":"h1","pid":77,"place":"boot/1","born":9,'
-        b'"since":1700000000000,"ms":1700000002000,"lease":6000,"former":"host h0 (pid 5)","restarts":2}'
-    )
-
-
-def test_standby_vector() -> None:
-    waits = formats.StandbyRecord(owner="us", time_ms=1_700_000_000_000, host="h2")
-    assert formats.encode_standby("A-mm2", waits) == (
-        b'["standby","A-mm2","us"]',
-        b'{"v":1,"host":"h2","ms":1700000000000}',
-    )
 
 
 def test_a_lease_of_an_unknown_kind_is_passed_over() -> None:

@@ -56,11 +56,11 @@ def test_a_slow_answer_that_keeps_coming_is_waited_for() -> None:
         data = frame(correlation_id, body)
         for start in range(0, len(data), 4_000):
             writer.write(data[start : start + 4_000])
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
         await reader.read()
 
     async def test() -> None:
-        async with connected(slow, timeout_s=0.5) as connection:
+        async with connected(slow, timeout_s=1.5) as connection:
             assert (await ask(connection))[4:] == body
 
     run(test())
@@ -70,11 +70,11 @@ def test_requests_behind_slow_ones_are_not_blamed_for_them() -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             correlation_id, _ = await read_request(reader)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.4)
             writer.write(frame(correlation_id))
 
     async def test() -> None:
-        async with connected(slow, timeout_s=0.5) as connection:
+        async with connected(slow, timeout_s=1.5) as connection:
             await asyncio.gather(*(ask(connection) for _ in range(5)))
 
     run(test())

@@ -193,7 +193,7 @@ def test_an_order_in_the_ledger_ends_the_lane_at_once() -> None:
             began = time.monotonic()
             world.order()
             await lane.end()
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < 5.0, "its epoch lasts a minute"
 
     run(test())
 

@@ -349,10 +349,10 @@ def test_a_store_that_asks_for_hours_of_hashing_is_refused_at_once() -> None:
 def test_a_pem_file_of_beginnings_is_read_in_one_pass(tmp_path: Path) -> None:
     path = tmp_path / "many.pem"
     path.write_bytes(b"-----BEGIN CERTIFICATE-----\n" * 140_000)
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(StoreUnusable, match="no certificate"):
         Security("SSL", {"ssl.truststore.location": str(path)}).context(where="test")
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("wrong", [f"{PASSWORD}\0", f"{PASSWORD}\ud800"])
