@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from heliograph.errors import HeliographError, NotAuthorized, ProtocolError
+from heliograph.errors import HeliographError, NotAuthorized, ProtocolError, UnsupportedVersion
 from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
 
@@ -20,6 +20,7 @@ CLUSTER_NAME = "kafka-cluster"
 _ANY = 1
 _DENY, _ALLOW = 2, 3
 _CLUSTER_AUTHORIZATION_FAILED = 31
+_SECURITY_DISABLED = 54
 
 
 class Operation(StrEnum):
@@ -95,6 +96,24 @@ async def describe_acls(cluster: Cluster, *, node_id: int | None = None) -> tupl
         _maybe_acl(resource, resource.pattern_type, rule) for resource in response.resources for rule in resource.acls
     )
     return tuple(acl for acl in found if acl is not None)
+
+
+async def has_authorizer(cluster: Cluster) -> bool:
+    """Whether there are access rules at all; without them everybody may do everything."""
+    request = messages.DescribeAclsRequest(
+        resource_type_filter=_number(_RESOURCE_TYPES, ResourceType.CLUSTER),
+        resource_name_filter=CLUSTER_NAME,
+        pattern_type_filter=_number(_PATTERNS, Pattern.LITERAL),
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    try:
+        response = await cluster.call(request)
+    except UnsupportedVersion:
+        return True
+    return bool(response.error_code != _SECURITY_DISABLED)
 
 
 async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, HeliographError | None]:

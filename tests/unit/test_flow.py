@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.mirror import flow as flow_module
 from heliograph.mirror import store
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
@@ -175,6 +176,7 @@ def test_lanes_that_still_write_are_not_taken_for_another_tool(monkeypatch: pyte
     monkeypatch.setattr(store, "claim_producer_id", claim)
     monkeypatch.setattr(store, "read_on", read_on)
     monkeypatch.setattr(flow._lacks, "write_down", nothing)
+    monkeypatch.setattr(flow_module, "forgets_producers", nothing)
     monkeypatch.setattr(FlowDriver, "discover", nothing)
     asyncio.run(flow.prepare())
     assert flow._standing.positions["t", 0] < flow._standing.known["t", 0].source_offset
