@@ -91,6 +91,7 @@ class Lane:
             if any(item.flow == flow.name for item in self._assignments)
         ]
         self._flows = flows
+        asyncio.get_running_loop().set_exception_handler(self._on_stray)
         for flow in flows:
             flow.start()
         try:
@@ -126,6 +127,14 @@ class Lane:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash = self._crash or error
             self.end()
+
+    def _on_stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error in a callback, which nobody awaits: without this a partition would stand still in silence."""
+        error = context.get("exception")
+        if error is not None and "handle" in context:
+            self._crash = self._crash or error
+            self.end()
+        loop.default_exception_handler(context)
 
     async def _until_over(self) -> None:
         """Wait for the deadline, the driver's word or silence, or the end of the Spark worker around us."""

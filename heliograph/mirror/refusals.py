@@ -84,10 +84,14 @@ def rejected_of(where: tuple[str, int], details: Mapping[str, Any], *, now_ms: i
 def refused_by_target(
     piece: Piece, code: int, indexes: Sequence[int], *, message: str | None, where: str
 ) -> RecordRefused:
-    """What the target's answer to a piece says: the first stretch of records at fault, or that one of them is."""
+    """What the target's answer to a piece says: the first stretch of records at fault, or that one of them is.
+
+    A piece that cannot be read, passed on as the source has it, names nobody: taken apart, it is the source's fault.
+    """
     cause = message or REFUSALS[code]
     known = sorted({index for index in indexes if 0 <= index < piece.records}) or ([0] if piece.records == 1 else [])
-    if not known:
+    records = _records_of(piece) if known else []
+    if len(records) != piece.records:
         return RecordRefused(
             f"the target refuses a record among source offsets {piece.source_start} to {piece.source_end - 1}",
             where=where,
@@ -98,7 +102,6 @@ def refused_by_target(
     first = known[0]
     stretch = [index for at, index in enumerate(known[:MAX_STRETCH]) if index == first + at]
     offsets = [source + at for source, length in piece.runs for at in range(length)]
-    records = list(iter_records(parse_header(piece.data), piece.data))
     return _refused(
         "the target refuses",
         [_coordinates(offsets[index], records[index]) for index in stretch],
@@ -107,6 +110,13 @@ def refused_by_target(
         cause=cause,
         where=where,
     )
+
+
+def _records_of(piece: Piece) -> list[Record]:
+    try:
+        return list(iter_records(parse_header(piece.data), piece.data))
+    except CorruptBatch:
+        return []
 
 
 def refused_by_source(error: CorruptBatch, *, position: int, log_end: int) -> RecordRefused:

@@ -286,3 +286,17 @@ def test_among_many_partitions_a_slow_one_holds_up_only_those_of_its_channel() -
             assert [world.copied(partition) for partition in (0, 1, 2)] == [numbers(2)] * 3
 
     run(test())
+
+
+def test_an_error_in_a_callback_ends_the_lane() -> None:
+    def fail() -> None:
+        raise ValueError("a fault of our own")
+
+    async def test() -> None:
+        async with World() as world, world.lane() as lane:
+            await lane.until(lambda: any(call.api_key == FETCH for call in world.target.calls))
+            asyncio.get_running_loop().call_soon(fail)
+            await lane.end()
+
+    with pytest.raises(ValueError, match="a fault of our own"):
+        run(test())

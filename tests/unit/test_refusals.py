@@ -72,6 +72,17 @@ def test_a_refusal_that_names_nobody_says_so() -> None:
     assert refusal.details["piece_bytes"] == piece_of(4).data.nbytes
 
 
+@pytest.mark.parametrize("records", [1, 4])
+def test_a_piece_that_cannot_be_read_names_nobody(records: int) -> None:
+    """Passed on as the source has it: only when it is taken apart it turns out to be corrupt."""
+    whole = encode_batch([NewRecord(1000, b"k", b"value")] * records, codec=1)
+    whole[-20:] = bytes(20)
+    piece = piece_of(records)._replace(data=memoryview(whole))
+    refusal = refused_by_target(piece, 87, [0], message=None, where="f t-0")
+    assert "source_start" not in refusal.details
+    assert refusal.details["piece_bytes"] == len(whole)
+
+
 def test_a_long_stretch_is_given_up_in_parts() -> None:
     refusal = refused_by_target(piece_of(700), 87, list(range(700)), message=None, where="f t-0")
     assert refusal.details["records"] == MAX_STRETCH
