@@ -11,6 +11,7 @@ Topics are the test's own affair: use names of your own. Logs of a failed run ar
 
 from __future__ import annotations
 
+import random
 import shutil
 import signal
 from collections.abc import Iterator
@@ -70,6 +71,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     skipped = reporter.stats.get("skipped") if reporter else None
     if session.config.getoption("--no-skips") and skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def run_seed(request: pytest.FixtureRequest) -> int:
+    """Of all that a run draws: always the same in `make test`, another one each time elsewhere."""
+    seed = request.config.getoption("randomly_seed", None)
+    return seed if isinstance(seed, int) else random.SystemRandom().getrandbits(31)
 
 
 @pytest.fixture(scope="session")

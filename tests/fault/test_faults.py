@@ -23,8 +23,8 @@ Record = Callable[[str, object], None]
 
 
 @pytest.fixture
-def seed(request: pytest.FixtureRequest, record_property: Record) -> int:
-    seed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(100_000))
+def seed(request: pytest.FixtureRequest, run_seed: int, record_property: Record) -> int:
+    seed = int(os.environ.get("FAULT_SEED") or run_seed)
     record_property("fault_seed", seed)
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
