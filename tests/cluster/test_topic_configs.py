@@ -24,6 +24,7 @@ from tests.cluster.mirror import (
     unique,
 )
 from tests.cluster.settings import Setting, change_settings, own_settings, run_command, settings_of
+from tests.cluster.test_heal import set_quota
 from tests.cluster.test_rights import Guarded
 
 EXCLUDED, FOLLOWED = "delete.retention.ms", "retention.bytes"
@@ -167,6 +168,24 @@ def test_a_target_grows_before_it_is_copied_and_one_with_more_partitions_is_left
     flowing.mirror.wait_until(
         lambda: View(flowing.backup, f"primary.{wide}").counts() == [1, 1, 1, 1, 0], what="the fourth partition"
     )
+
+
+def test_a_quota_on_new_partitions_holds_topics_up_and_loses_none(flowing: Flowing) -> None:
+    flowing.mirror.wait_for("primary->backup: ")
+    names = [unique("configs-quota") for _ in range(3)]
+    set_quota(flowing.backup, {"controller_mutation_rate": 0.5})
+    try:
+        for topic in names:
+            create_topic(flowing.primary, topic, 20)
+            produce(flowing.primary, topic, [topic.encode()])
+        flowing.mirror.wait_for("THROTTLING_QUOTA_EXCEEDED")
+    finally:
+        set_quota(flowing.backup, {"controller_mutation_rate": None})
+    for topic in names:
+        flowing.mirror.wait_mirrored(View(flowing.primary, topic), View(flowing.backup, f"primary.{topic}"))
+        refusals = [line for line in flowing.mirror.stderr if f'"primary.{topic}" is not mirrored' in line]
+        assert len(refusals) <= 1
+        assert all("raise controller_mutation_rate" in line and "--partitions 20" in line for line in refusals)
 
 
 # -- with few rights
