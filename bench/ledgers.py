@@ -48,7 +48,7 @@ def write_ledger(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> No
 async def _write(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> None:
     cluster = Cluster("bench", [BrokerAddress.parse(text) for text in bootstrap.split(",")], client_id="bench")
     try:
-        await wait_for_topics(cluster, [f"mm2-ledger.{alias}.internal", f"{alias}.{topic}"])
+        await wait_for_topics(cluster, {f"mm2-ledger.{alias}.internal": 1, f"{alias}.{topic}": 1})
         await append(cluster, f"mm2-ledger.{alias}.internal", 0, list(_records(work, alias, topic)), now_ms=0)
     finally:
         cluster.close()

@@ -189,6 +189,7 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         status_storage_topic=store.text("status.storage.topic"),
         status_storage_partitions=store.number("status.storage.partitions"),
         status_storage_replication_factor=store.number("status.storage.replication.factor"),
+        makes_internal_topics=store.flag("internal.topics.automatic.creation.enable"),
         offset_flush_interval_ms=store.number("offset.flush.interval.ms"),
         exactly_once=exactly_once,
         isolation_level=_isolation(consumer, exactly_once=exactly_once == "enabled"),

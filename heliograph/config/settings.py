@@ -121,6 +121,8 @@ class Flow:
     status_storage_topic: str
     status_storage_partitions: int
     status_storage_replication_factor: int
+    makes_internal_topics: bool
+    """Whether storage topics that are missing are made; else they must be there."""
     offset_flush_interval_ms: int
     exactly_once: str
     isolation_level: str

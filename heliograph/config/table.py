@@ -138,7 +138,10 @@ _WORKER_KEYS = (
     _worker("rest.extension.classes", LIST, "", P, "Java classes are not loaded"),
     _worker("admin.listeners", LIST, None, P, _NO_WORKERS),
     _worker("listeners", LIST, "http://:8083", P, _NO_WORKERS),
-    _worker("internal.topics.automatic.creation.enable", B, "true", L, "`false`: storage topics must exist"),
+    _worker(
+        "internal.topics.automatic.creation.enable", B, "true", H,
+        "`false`: the storage topics must exist; without a topic of its own the ledger is kept with the positions",
+    ),
 )  # fmt: skip
 
 _CONNECTOR_KEYS = (
@@ -211,18 +214,22 @@ _CONNECTOR_KEYS = (
         "message.timestamp.difference.max.ms, log.message.timestamp.before.max.ms, "
         "log.message.timestamp.after.max.ms, message.timestamp.type, unclean.leader.election.enable, "
         "min.insync.replicas",
-        Scope.FLOW, L, "patterns of the topic settings that are not copied", old_names=("config.properties.blacklist",),
+        Scope.FLOW, H,
+        "patterns of the topic settings that are not copied; `message.timestamp.before.max.ms` and "
+        "`message.timestamp.after.max.ms` never are",
+        old_names=("config.properties.blacklist",),
     ),
     row(
-        "use.defaults.from", T, "target", Scope.FLOW_ONLY, L, "whose defaults a mirrored topic has",
+        "use.defaults.from", T, "target", Scope.FLOW_ONLY, H,
+        "whose defaults a mirrored topic has; what stands in a source broker's file is a default too",
         choices=("source", "target"),
     ),
     row("use.incremental.alter.configs", T, "requested", Scope.FLOW, P, "removed in Kafka 4.0"),
     row("consumer.poll.timeout.ms", N, "1000", Scope.FLOW, P, "see consumer.fetch.max.wait.ms", low=0),
     _switch("refresh.topics", "true", "look for new topics and partitions", H),
     _interval("refresh.topics", "600", "how often", H),
-    _switch("sync.topic.configs", "true", "copy the settings of topics"),
-    _interval("sync.topic.configs", "600", "how often"),
+    _switch("sync.topic.configs", "true", "keep the settings of topics as on the source; new ones begin so anyway", H),
+    _interval("sync.topic.configs", "600", "how often", H),
     _switch("sync.topic.acls", "true", "copy the access rules of topics"),
     _interval("sync.topic.acls", "600", "how often"),
     _factor("replication.factor", "2", Scope.FLOW, H, "replicas of created topics", kind=INT),

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from heliograph.control.checkpoints import Carrier
+from heliograph.control.configs import ConfigSync
 from heliograph.control.loop import Loop
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.control.watch import PRUNE_S, WATCH_S, Watch
@@ -22,6 +23,7 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
     """
     watch, syncs = Watch(flow), OffsetSyncs(flow)
     carrier = Carrier(flow, syncs)
+    configs = ConfigSync(flow)
 
     async def publish_syncs() -> None:
         await syncs.publish()
@@ -44,5 +46,6 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
         loop("offset syncs", sync_interval_s, publish_syncs),
         loop(f'groups of "{source}"', carrier.refresh_interval_s, carrier.refresh_groups),
         loop(f'groups to "{target}"', carrier.interval_s, carrier.carry),
+        loop(f'settings of topics to "{target}"', configs.interval_s, configs.look),
     )
     return (job.run() for job in jobs)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codes import is_retriable
+from heliograph.kafka.tools import create_topic_command, grow_topic_command
 from heliograph.kafka.types import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-_NOT_AUTHORIZED = 29
-_TOPIC_ALREADY_EXISTS = 36
+_TOPIC_ALREADY_EXISTS, _INVALID_PARTITIONS = 36, 37
+_MAX_NEW_PARTITIONS = 1000
+"""Of all topics in one request: a controller refuses to make 10,000 at once."""
 _RETRIES = 20
 _CONSUMER = -1
 """Who asks is no replica."""
@@ -40,6 +42,12 @@ class NewTopic:
     partitions: int
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self) -> str:
+        """How an administrator makes it."""
+        return create_topic_command(
+            self.name, partitions=self.partitions, replication_factor=self.replication_factor, configs=self.configs
+        )
 
 
 async def list_offsets(
@@ -141,6 +149,14 @@ async def end_offsets(
 
 async def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[str, HeliographError | None]:
     """Create topics; what became of each. A topic that is there already counts as made."""
+    by_name = {topic.name: topic for topic in topics}
+    results: dict[str, HeliographError | None] = {}
+    for names in _in_portions({topic.name: topic.partitions for topic in topics}):
+        results |= await _create(cluster, [by_name[name] for name in names])
+    return results
+
+
+async def _create(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[str, HeliographError | None]:
     topic_class = messages.CreateTopicsRequest.CreatableTopic
     request = messages.CreateTopicsRequest(
         topics=[
@@ -159,51 +175,55 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[st
         validate_only=False,
     )
     response = await cluster.call(request, node_id=await cluster.controller())
-    wanted = {topic.name: topic for topic in topics}
-    return {
-        answer.name: None
-        if answer.error_code in (0, _TOPIC_ALREADY_EXISTS)
-        else refused(
-            answer.error_code,
-            f'CreateTopics for "{answer.name}"',
-            where=f'"{cluster.alias}"',
-            message=answer.error_message,
-            remedy=_by_hand(wanted[answer.name])
-            if answer.error_code == _NOT_AUTHORIZED and answer.name in wanted
-            else "",
-        )
-        for answer in response.topics
-    }
-
-
-def _by_hand(topic: NewTopic) -> str:
-    """For an administrator who makes topics himself."""
-    factor = f" --replication-factor {topic.replication_factor}" if topic.replication_factor > 0 else ""
-    return (
-        f"have it made: kafka-topics.sh --bootstrap-server <address> --create --topic {topic.name} "
-        f"--partitions {topic.partitions}{factor}"
-    )
+    by_hand = {topic.name: topic.command() for topic in topics}
+    return _outcome(cluster, "CreateTopics", response.topics, "made", by_hand, fine=_TOPIC_ALREADY_EXISTS)
 
 
 async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, HeliographError | None]:
-    """Grow topics to the given numbers of partitions; what became of each."""
+    """Grow topics to the given numbers of partitions; what became of each. One that has as many counts as grown."""
     topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
-    request = messages.CreatePartitionsRequest(
-        topics=[topic_class(name=name, count=count, assignments=None) for name, count in counts.items()],
-        timeout_ms=20_000,
-        validate_only=False,
-    )
-    response = await cluster.call(request, node_id=await cluster.controller())
+    results: dict[str, HeliographError | None] = {}
+    for names in _in_portions(counts):
+        request = messages.CreatePartitionsRequest(
+            topics=[topic_class(name=name, count=counts[name], assignments=None) for name in names],
+            timeout_ms=20_000,
+            validate_only=False,
+        )
+        response = await cluster.call(request, node_id=await cluster.controller())
+        by_hand = {name: grow_topic_command(name, counts[name]) for name in names}
+        results |= _outcome(cluster, "CreatePartitions", response.results, "grown", by_hand, fine=_INVALID_PARTITIONS)
+    return results
+
+
+def _in_portions(counts: Mapping[str, int]) -> Iterator[list[str]]:
+    """Topics for one request each, by their numbers of partitions."""
+    names: list[str] = []
+    size = 0
+    for name, count in counts.items():
+        if names and size + count > _MAX_NEW_PARTITIONS:
+            yield names
+            names, size = [], 0
+        names.append(name)
+        size += max(1, count)
+    if names:
+        yield names
+
+
+def _outcome(
+    cluster: Cluster, request: str, answers: Iterable[Any], done: str, by_hand: Mapping[str, str], *, fine: int
+) -> dict[str, HeliographError | None]:
+    """By topic; an administrator can have `by_hand` done what is refused to us."""
     return {
         answer.name: None
-        if not answer.error_code
+        if answer.error_code in (0, fine)
         else refused(
             answer.error_code,
-            f'CreatePartitions for "{answer.name}"',
+            f'{request} for "{answer.name}"',
             where=f'"{cluster.alias}"',
             message=answer.error_message,
+            remedy=f"have it {done}: {by_hand[answer.name]}" if answer.name in by_hand else "",
         )
-        for answer in response.results
+        for answer in answers
     }
 
 
@@ -222,18 +242,26 @@ async def broker_configs(cluster: Cluster, keys: Sequence[str]) -> dict[str, str
 async def _configs(
     cluster: Cluster, kind: int, names: Sequence[str], keys: Sequence[str], *, node_id: int | None = None
 ) -> dict[str, dict[str, str]]:
+    return {
+        result.resource_name: {config.name: config.value for config in result.configs if config.value is not None}
+        for result in await describe_resources(cluster, kind, names, keys, node_id=node_id)
+        if not result.error_code
+    }
+
+
+async def describe_resources(
+    cluster: Cluster, kind: int, names: Sequence[str], keys: Sequence[str] | None, *, node_id: int | None = None
+) -> list[Any]:
+    """The answers to DescribeConfigs for some keys of each resource; None: all keys."""
     resource = messages.DescribeConfigsRequest.DescribeConfigsResource
+    wanted = None if keys is None else list(keys)
     request = messages.DescribeConfigsRequest(
-        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names],
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=wanted) for name in names],
         include_synonyms=False,
         include_documentation=False,
     )
     response = await cluster.call(request, node_id=node_id)
-    return {
-        result.resource_name: {config.name: config.value for config in result.configs if config.value is not None}
-        for result in response.results
-        if not result.error_code
-    }
+    return list(response.results)
 
 
 async def new_producer_id(cluster: Cluster) -> int:

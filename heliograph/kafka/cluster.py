@@ -387,6 +387,8 @@ _RIGHTS = {
     "OffsetForLeaderEpoch": "Describe",
     "CreateTopics": "Create",
     "CreatePartitions": "Alter",
+    "DescribeConfigs": "DescribeConfigs",
+    "IncrementalAlterConfigs": "AlterConfigs",
     "FindCoordinator": "Describe",
     "DescribeGroups": "Describe",
     "ConsumerGroupDescribe": "Describe",

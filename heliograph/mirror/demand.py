@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from heliograph.config.settings import Checkpoints, Flow
 from heliograph.errors import ConfigError
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Catalogue
+from heliograph.kafka.configs import TopicConfigs
 from heliograph.mirror import store
+from heliograph.mirror.ledger import PartitionName
+from heliograph.mirror.topic_configs import first_configs, follows_configs
 
 
 def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
@@ -17,14 +20,35 @@ def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
     return {name: flow.remote_topic(name) for name in source.topics if flow.mirrors(name)}
 
 
-def new_copy(flow: Flow, topic: str, *, partitions: int) -> NewTopic:
-    """The target of a topic that has none. Copied heartbeats are compacted as their source is: they never end."""
+def new_copy(flow: Flow, topic: str, *, partitions: int, source: TopicConfigs | None = None) -> NewTopic:
+    """The target of a topic that has none, with the settings of its source if they are known.
+
+    Copied heartbeats are compacted as their source is: they never end.
+    """
+    configs = first_configs(source or {}, flow.topic_sync)
     return NewTopic(
         name=flow.remote_topic(topic),
         partitions=partitions,
         replication_factor=flow.replication_factor,
-        configs=store.COMPACTED if flow.policy.is_heartbeats_topic(topic) else {},
+        configs=configs if follows_configs(flow, topic) else store.COMPACTED,
     )
+
+
+def partitions_to_copy(
+    wanted: Mapping[str, str], source: Catalogue, target: Catalogue, *, begun: Collection[PartitionName]
+) -> list[PartitionName]:
+    """Of the topics that have a target.
+
+    One with too few partitions there is not begun: half a topic would pass for a whole one. What was begun before the
+    source grew goes on.
+    """
+    found: list[PartitionName] = []
+    for topic, remote in wanted.items():
+        here = len(source.topics[topic].partitions)
+        there = len(target.topics[remote].partitions) if remote in target.topics else 0
+        all_that_fit = ((topic, index) for index in range(min(here, there)))
+        found += (where for where in all_that_fit if there >= here or where in begun)
+    return found
 
 
 def internal_topics(flow: Flow) -> list[NewTopic]:
@@ -44,6 +68,25 @@ def internal_topics(flow: Flow) -> list[NewTopic]:
         NewTopic(name=name, partitions=partitions, replication_factor=factor, configs=configs)
         for name, partitions, factor, configs in kept
     ]
+
+
+def absent_storage(flow: Flow, target: Catalogue) -> ConfigError | None:
+    """The error for internal topics that must be there and are not; it is vital if positions have no place."""
+    absent = [topic for topic in internal_topics(flow) if topic.name not in target.topics]
+    if flow.makes_internal_topics or not absent:
+        return None
+    names = [topic.name for topic in absent]
+    is_vital = flow.offset_storage_topic in names
+    ledger = [f'the ledger is kept in "{flow.offset_storage_topic}"'] if flow.ledger_topic in names else []
+    others = ["MirrorMaker 2 cannot take the flow over"] if set(names) - {flow.ledger_topic} else []
+    return ConfigError(
+        f'"{flow.target}" lacks {", ".join(names)}, and we are not to make internal topics',
+        where=flow.name,
+        why="positions have no place" if is_vital else "; ".join(ledger + others),
+        remedy=f"set internal.topics.automatic.creation.enable = true, or have them made: "
+        f"{' ; '.join(topic.command() for topic in absent)}",
+        is_vital=is_vital,
+    )
 
 
 def offset_syncs_topic(flow: Flow) -> NewTopic:
@@ -83,7 +126,7 @@ def too_few_brokers(flow: Flow, target: Catalogue, remotes: Iterable[str]) -> Co
     brokers = len(target.brokers)
     faults = [
         f'"{topic.name}" needs {topic.replication_factor}'
-        for topic in internal_topics(flow)
+        for topic in (internal_topics(flow) if flow.makes_internal_topics else ())
         if topic.name not in target.topics and topic.replication_factor > brokers
     ]
     new = [name for name in remotes if name not in target.topics]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import (
@@ -29,7 +29,7 @@ from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start
-from heliograph.mirror.demand import internal_topics, wanted_topics
+from heliograph.mirror.demand import internal_topics, partitions_to_copy, wanted_topics
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
@@ -38,7 +38,7 @@ from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
 from heliograph.mirror.restarts import Restarts
-from heliograph.mirror.spells import Unwritten, Waits
+from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, place_of
 from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
@@ -62,7 +62,7 @@ class FlowDriver:
         client_id = client_id_of(flow)
         self.source = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{client_id}|replication-source-admin")
         self.target = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{client_id}|replication-target-admin")
-        self.targets = TargetTopics(flow, self.target)
+        self.targets = TargetTopics(flow, self.target, source=self.source)
         self.tenure: Tenure | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
@@ -81,6 +81,7 @@ class FlowDriver:
         self.throttling = Throttling(flow.name)
         self._waits = Waits(flow.name)
         self._unwritten = Unwritten(flow.name)
+        self._absent = Spell()
         self._producer_id = -1
         self._standing = Standing(flow.name)
         self._reopening: frozenset[PartitionName] = frozenset()
@@ -118,7 +119,7 @@ class FlowDriver:
         await self._lacks.look(list(wanted))
         topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
         obstacles.refuse_too_many_replicas(flow, target, wanted.values())
-        await store.ensure_topics(self.target, self._internal(topic), vital={flow.offset_storage_topic, topic})
+        await self._ensure_internal(topic, vital={flow.offset_storage_topic, topic})
         identity = (topic, self.target.catalogue.topics[topic].topic_id)
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
@@ -126,6 +127,15 @@ class FlowDriver:
         self.ledger = self.losses.ledger = await store.read_ledger(self.target, topic, flow.group_id)
         self.ledger_topic, self._ledger_identity = topic, identity
         store.tell_unread(self.name, topic, self.ledger.unreadable)
+
+    async def _ensure_internal(self, ledger_topic: str, *, vital: Collection[str]) -> None:
+        """Have the internal topics, made by us or, where that is not wished, by others."""
+        if self.flow.makes_internal_topics:
+            await store.ensure_topics(self.target, self._internal(ledger_topic), vital=vital)
+            return
+        fault = obstacles.refuse_absent_storage(self.flow, self.target.catalogue)
+        if fault is not None and self._absent.is_news(str(fault)):
+            log.warning("%s", fault)
 
     def _internal(self, ledger_topic: str) -> list[NewTopic]:
         """Those to have on the target; without the ledger's own where that is kept elsewhere."""
@@ -191,6 +201,8 @@ class FlowDriver:
     def _lacks_ledger(self) -> bool:
         """Whether we may not read, write or make the ledger's own topic."""
         is_there = self.flow.ledger_topic in self.target.catalogue.topics
+        if not is_there and not self.flow.makes_internal_topics:
+            return True
         needed = (Operation.READ, Operation.WRITE) if is_there else (Operation.READ, Operation.WRITE, Operation.CREATE)
         return self._lacks.forbid(self.flow.ledger_topic, needed)
 
@@ -200,15 +212,10 @@ class FlowDriver:
         """Look for new topics and partitions, make their targets, open their counts; did anything change?"""
         source, target = await asyncio.gather(self.source.refresh(), self.target.refresh())
         if (storage := self.flow.offset_storage_topic) not in target.topics:
-            await store.ensure_topics(self.target, self._internal(self.ledger_topic), vital={storage})
+            await self._ensure_internal(self.ledger_topic, vital={storage})
         wanted = wanted_topics(self.flow, source)
         target = await self.targets.ensure(source, wanted)
-        present = [
-            (topic, partition)
-            for topic, remote in wanted.items()
-            if remote in target.topics
-            for partition in range(min(len(source.topics[topic].partitions), len(target.topics[remote].partitions)))
-        ]
+        present = partitions_to_copy(wanted, source, target, begun=self._standing.begun)
         gone = self._standing.keep_only(present)
         if gone:
             log.warning(
@@ -218,7 +225,7 @@ class FlowDriver:
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
         enrolled = await self._enrol(fresh)
-        self.is_complete = enrolled == len(fresh)
+        self.is_complete = enrolled == len(fresh) and not self.targets.denials.is_passing
         return bool(gone or enrolled)
 
     # -- counts --------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, NotAuthorized
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.groups import CLASSIC, describe_groups
-from heliograph.mirror.demand import too_few_brokers
+from heliograph.mirror.demand import absent_storage, too_few_brokers
 
 FORGETFUL = "has brokers before 2.5: copying is at-least-once where they forget us, behind records that are old or gone"
 """What does not keep a flow from being mirrored, and is said of its target."""
@@ -48,3 +48,11 @@ def refuse_too_many_replicas(flow: Flow, target: Catalogue, remotes: Iterable[st
     fault = too_few_brokers(flow, target, remotes)
     if fault is not None:
         raise fault
+
+
+def refuse_absent_storage(flow: Flow, target: Catalogue) -> ConfigError | None:
+    """Internal topics that are missing and not to be made; gives what mirroring can do without."""
+    fault = absent_storage(flow, target)
+    if fault is not None and fault.details["is_vital"]:
+        raise fault
+    return fault

@@ -137,7 +137,8 @@ def _storage(flow: Flow) -> Iterator[tuple[Role, Right]]:
             yield role, Right(operation, _topic(flow.ledger_topic), without, False)
     for name in (flow.offset_storage_topic, flow.config_storage_topic, flow.status_storage_topic, flow.ledger_topic):
         vital = name == flow.offset_storage_topic
-        yield Role.TARGET_ADMIN, Right(CREATE, _topic(name), "it is not made if it is missing", vital)
+        if flow.makes_internal_topics:
+            yield Role.TARGET_ADMIN, Right(CREATE, _topic(name), "it is not made if it is missing", vital)
         yield Role.TARGET_ADMIN, Right(DESCRIBE, _topic(name), "it is not seen", vital)
     if flow.on_record_error == "skip":
         for operation in (CREATE, WRITE):
@@ -150,8 +151,9 @@ def _storage(flow: Flow) -> Iterator[tuple[Role, Right]]:
 def _topics(flow: Flow) -> Iterator[tuple[Role, Right]]:
     """What of topics is copied beside their records."""
     sync = flow.topic_sync
-    for resource in _sources(flow) if sync.configs_enabled else ():
-        yield Role.SOURCE_ADMIN, Right(DESCRIBE_CONFIGS, resource, "settings of topics are not copied", False)
+    for resource in _sources(flow):
+        without = f"{'settings of topics' if sync.configs_enabled else 'settings of new topics'} are not copied"
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE_CONFIGS, resource, without, False)
     for resource in _remotes(flow):
         yield Role.TARGET_ADMIN, Right(ALTER, resource, "topics do not grow with their source", False)
         without = "the limits of its topics are not known before they refuse a batch"

@@ -49,6 +49,11 @@ class Standing:
         self.known = ledger.entries
         self.pages = {where: ledger.partitions[where].open_page() for where in self.known}
 
+    @property
+    def begun(self) -> set[PartitionName]:
+        """Those of which we, or another tool before us, have copied something."""
+        return self.known.keys() | self.positions.keys()
+
     def keep_only(self, present: Collection[PartitionName]) -> set[PartitionName]:
         """Copy none but these; those that are gone."""
         gone = self.entries.keys() - set(present)

@@ -49,25 +49,25 @@ async def ensure_topics(cluster: Cluster, topics: Sequence[NewTopic], *, vital: 
         elif name in vital or not isinstance(error, NotAuthorized):
             raise error
     seen = await cluster.refresh(made)
-    await wait_for_topics(cluster, [name for name in made if name in vital or name in seen.topics])
+    await wait_for_topics(cluster, {name: 1 for name in made if name in vital or name in seen.topics})
 
 
-async def wait_for_topics(cluster: Cluster, names: Sequence[str]) -> None:
-    """Wait until every partition of the topics has a leader that the metadata knows."""
-    partitions = []
+async def wait_for_topics(cluster: Cluster, counts: Mapping[str, int]) -> None:
+    """Wait until topics have so many partitions, or more, and each has a leader that the metadata knows."""
+    found: dict[str, list[TopicPartition]] = {}
     for _ in range(100):
-        catalogue = await cluster.refresh(names)
-        partitions = [
-            TopicPartition(name, index)
-            for name in names
-            for index in range(len(catalogue.topics[name].partitions) if name in catalogue.topics else 0)
-        ]
-        if len({partition.topic for partition in partitions}) == len(set(names)) and all(
-            catalogue.leader_of(*partition) is not None for partition in partitions
+        catalogue = await cluster.refresh(counts)
+        found = {
+            name: [TopicPartition(name, index) for index in range(len(catalogue.topics[name].partitions))]
+            for name in counts
+            if name in catalogue.topics
+        }
+        if all(len(found.get(name, ())) >= count for name, count in counts.items()) and all(
+            catalogue.leader_of(*partition) is not None for partitions in found.values() for partition in partitions
         ):
             break
         await asyncio.sleep(0.05)
-    await end_offsets(cluster, partitions)
+    await end_offsets(cluster, [partition for partitions in found.values() for partition in partitions])
 
 
 async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:

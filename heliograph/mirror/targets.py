@@ -11,17 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.config.settings import Flow
-from heliograph.errors import ClusterError, HeliographError
+from heliograph.errors import BrokerRefused, ClusterError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
-from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.cluster import UNKNOWN_TOPIC, Catalogue, Cluster
+from heliograph.kafka.configs import describe_topics
 from heliograph.mirror.demand import new_copy
+from heliograph.mirror.denials import Denials, advised
 from heliograph.mirror.spells import Spell
 from heliograph.mirror.store import wait_for_topics
+from heliograph.mirror.topic_configs import follows_configs
 
 log = logging.getLogger("heliograph")
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
-_LIMITS = ("max.message.bytes", "message.timestamp.type")
+LIMITS = ("max.message.bytes", "message.timestamp.type")
+"""Settings of a target's topics that lanes are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,14 @@ class TargetLimits:
 class TargetTopics:
     """The target's side of the topics that a flow mirrors."""
 
-    def __init__(self, flow: Flow, cluster: Cluster) -> None:
+    def __init__(self, flow: Flow, cluster: Cluster, *, source: Cluster) -> None:
         self._flow = flow
         self._cluster = cluster
+        self._source = source
         self._spell = Spell()
+        self._unread = Spell()
         self._limits: dict[str, TargetLimits] = {}
-        self.refused: dict[str, HeliographError] = {}
+        self.denials = Denials()
         """By name on the target."""
 
     def apply(self, flow: Flow) -> None:
@@ -50,45 +56,86 @@ class TargetTopics:
     def limits(self, remote: str) -> TargetLimits:
         return self._limits.get(remote, TargetLimits())
 
+    @property
+    def refused(self) -> Mapping[str, HeliographError]:
+        """By name on the target, the topics that it did not make or grow."""
+        return self.denials.errors
+
     async def ensure(self, source: Catalogue, wanted: Mapping[str, str]) -> Catalogue:
-        """Create missing topics, grow short ones, read what they accept; the target's catalogue after that."""
-        target = self._cluster.catalogue
+        """Create missing topics, grow short ones, read what they accept; the target's catalogue after that.
+
+        A topic that somebody else makes at the same moment, with other partitions, is grown like any other.
+        """
         counts = {remote: len(source.topics[topic].partitions) for topic, remote in wanted.items()}
-        missing = [
-            new_copy(self._flow, topic, partitions=counts[remote])
-            for topic, remote in wanted.items()
-            if remote not in target.topics
-        ]
-        short = {
-            remote: count
-            for remote, count in counts.items()
-            if remote in target.topics and len(target.topics[remote].partitions) < count
-        }
         results: dict[str, HeliographError | None] = dict.fromkeys(counts)
-        results.update(await create_topics(self._cluster, missing) if missing else {})
-        results.update(await create_partitions(self._cluster, short) if short else {})
+        missing = [topic for topic, remote in wanted.items() if remote not in self._cluster.catalogue.topics]
+        results |= await self._create(source, missing) if missing else {}
+        short = {remote: count for remote, count in counts.items() if 0 < self._partitions(remote) < count}
+        results |= await self._grow(short) if short else {}
         self._note(results)
-        made = [name for name in (*(topic.name for topic in missing), *short) if results[name] is None]
+        await self._read_limits([remote for remote in counts if remote in self._cluster.catalogue.topics])
+        return self._cluster.catalogue
+
+    def _partitions(self, remote: str) -> int:
+        """As last seen; 0 if there is no such topic."""
+        meta = self._cluster.catalogue.topics.get(remote)
+        return len(meta.partitions) if meta is not None else 0
+
+    async def _create(self, source: Catalogue, missing: Sequence[str]) -> dict[str, HeliographError | None]:
+        flow = self._flow
+        followed = [topic for topic in missing if follows_configs(flow, topic)]
+        described = await describe_topics(self._source, followed)
+        forbidden = {topic for topic, error in described.refused.items() if isinstance(error, NotAuthorized)}
+        self._tell_unread([described.refused[topic] for topic in forbidden])
+        results: dict[str, HeliographError | None] = {
+            flow.remote_topic(topic): error for topic, error in described.refused.items() if topic not in forbidden
+        }
+        topics = [
+            new_copy(flow, topic, partitions=len(source.topics[topic].partitions), source=described.found.get(topic))
+            for topic in missing
+            if flow.remote_topic(topic) not in results
+        ]
+        results |= await create_topics(self._cluster, topics)
+        made = [topic.name for topic in topics if results.get(topic.name) is None]
         if made:
-            await wait_for_topics(self._cluster, made)
-            target = await self._cluster.refresh()
-        await self._read_limits([remote for remote in counts if remote in target.topics])
-        return target
+            await wait_for_topics(self._cluster, dict.fromkeys(made, 1))
+        return results
+
+    async def _grow(self, short: Mapping[str, int]) -> dict[str, HeliographError | None]:
+        results = await create_partitions(self._cluster, short)
+        grown = {remote: count for remote, count in short.items() if results.get(remote) is None}
+        if grown:
+            await wait_for_topics(self._cluster, grown)
+        for remote, count in grown.items():
+            if (found := self._partitions(remote)) < count:
+                results[remote] = BrokerRefused(
+                    f'"{remote}" still has {found} of {count} partitions',
+                    where=f'"{self._flow.target}"',
+                    error_code=UNKNOWN_TOPIC,
+                )
+        return results
+
+    def _tell_unread(self, errors: Sequence[HeliographError]) -> None:
+        if errors and self._unread.is_news(str(errors[0])):
+            log.warning("%s: new topics are made with the target's own settings: %s", self._flow.name, errors[0])
 
     def _note(self, results: Mapping[str, HeliographError | None]) -> None:
-        for remote, error in results.items():
-            if error is None:
-                if self.refused.pop(remote, None) is not None:
-                    log.info('%s: "%s" is as it should be now', self._flow.name, remote)
-            elif str(self.refused.get(remote)) != str(error):
-                self.refused[remote] = error
-                log.error("%s: not mirrored in full: %s", self._flow.name, error)
+        self.denials.forget_all_but(results)
+        news = self.denials.note({remote: error and advised(error) for remote, error in results.items()})
+        for remote, error in news.denied.items():
+            if self._partitions(remote):
+                what = "has too few partitions, and those that are not copied yet are left out"
+            else:
+                what = "is not mirrored"
+            log.error('%s: "%s" %s: %s', self._flow.name, remote, what, error)
+        for remote in news.granted:
+            log.info('%s: "%s" is as it should be now', self._flow.name, remote)
 
     async def _read_limits(self, remotes: Sequence[str]) -> None:
         if not remotes:
             return
         try:
-            configs = await topic_configs(self._cluster, remotes, _LIMITS)
+            configs = await topic_configs(self._cluster, remotes, LIMITS)
         except ClusterError as error:
             if self._spell.is_news(str(error)):
                 log.warning("%s: limits of the target's topics not read: %s", self._flow.name, error)

@@ -29,15 +29,17 @@ from heliograph.kafka.admin import (
 )
 from heliograph.kafka.allowed import allowed
 from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.configs import TopicConfigs, describe_topics
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.demand import wanted_topics
+from heliograph.mirror.topic_configs import first_configs
 from heliograph.preflight import topics
 from heliograph.preflight.access import ADMIN, APP, Access, bootstrap_of, list_accesses
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions
 from heliograph.preflight.connect import Look, look_at
-from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topics, parse_limits
+from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topic, parse_limits
 from heliograph.preflight.rights import check_flow_rights, once
 from heliograph.preflight.steps import Step, failed, warned
 
@@ -138,9 +140,10 @@ async def _check_flow(flow: Flow, view: View) -> list[Step]:
     source, target = view.catalogues[flow.source], view.catalogues[flow.target]
     wanted = wanted_topics(flow, source)
     steps = topics.check_factors(flow, source, target)
+    steps += topics.check_storage(flow, target)
     steps += topics.check_partitions(flow, source, target)
     steps += topics.check_memory(flow, is_short=await forgets_producers(view.clusters[flow.target]))
-    limits, unread = await _read_limits(view.clusters[flow.source], view.clusters[flow.target], wanted)
+    limits, unread = await _read_limits(flow, view.clusters[flow.source], view.clusters[flow.target], wanted)
     steps += topics.check_limits(flow, limits, unread)
     records = await _count_records(view.clusters[flow.target], [r for r in wanted.values() if r in target.topics])
     try:
@@ -152,21 +155,29 @@ async def _check_flow(flow: Flow, view: View) -> list[Step]:
 
 
 async def _read_limits(
-    source: Cluster, target: Cluster, wanted: Mapping[str, str]
+    flow: Flow, source: Cluster, target: Cluster, wanted: Mapping[str, str]
 ) -> tuple[dict[str, tuple[Limits, Limits]], list[str]]:
     """By source topic; and the topics of which one side does not show them."""
     there = [remote for remote in wanted.values() if remote in target.catalogue.topics]
-    ours = await _topic_limits(source, list(wanted))
+    described = (await describe_topics(source, list(wanted))).found
+    ours = {name: parse_limits(_values(configs)) for name, configs in described.items()}
     theirs = await _topic_limits(target, there)
     is_any_new = len(there) < len(wanted)
     defaults = await broker_configs(target, list(BROKER_KEYS.values())) if is_any_new else None
     if defaults is not None:
-        new = limits_of_new_topics(defaults)
-        theirs |= {remote: new for remote in wanted.values() if remote not in target.catalogue.topics}
+        theirs |= {
+            remote: limits_of_new_topic(defaults, first_configs(described.get(name, {}), flow.topic_sync))
+            for name, remote in wanted.items()
+            if remote not in target.catalogue.topics
+        }
     found = {name: (ours[name], theirs[remote]) for name, remote in wanted.items() if name in ours and remote in theirs}
     # Of topics to come only the broker's own settings would tell, which a mirror need not be allowed to see.
     known = [name for name, remote in wanted.items() if remote in there or name not in ours]
     return found, [name for name in known if name not in found]
+
+
+def _values(configs: TopicConfigs) -> dict[str, str]:
+    return {key: entry.value for key, entry in configs.items() if entry.value is not None}
 
 
 async def _topic_limits(cluster: Cluster, names: Sequence[str]) -> dict[str, Limits]:

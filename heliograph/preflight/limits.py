@@ -54,9 +54,9 @@ def parse_limits(values: Mapping[str, str]) -> Limits:
     )
 
 
-def limits_of_new_topics(broker: Mapping[str, str]) -> Limits:
-    """From a broker's configuration."""
-    return parse_limits({key: broker[name] for key, name in BROKER_KEYS.items() if name in broker})
+def limits_of_new_topic(broker: Mapping[str, str], own: Mapping[str, str]) -> Limits:
+    """From a broker's configuration, and what the topic is made with."""
+    return parse_limits({key: broker[name] for key, name in BROKER_KEYS.items() if name in broker} | dict(own))
 
 
 def _time(text: str | None) -> int | None:

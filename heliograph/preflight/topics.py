@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import Catalogue
-from heliograph.mirror.demand import internal_topics, too_few_brokers, topics_beside, wanted_topics
+from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
 from heliograph.mirror.obstacles import FORGETFUL
 from heliograph.preflight.limits import Limits, compare_limits
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
@@ -82,6 +82,15 @@ def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step
     highest = max(flow.replication_factor, *(topic.replication_factor for topic in internal_topics(flow)))
     brokers = len(target.brokers)
     return [passed("replication factor", f"at most {highest}, {brokers} on the target").of(flow.name), *beside]
+
+
+def check_storage(flow: Flow, target: Catalogue) -> list[Step]:
+    """Internal topics, where they are not to be made by us."""
+    fault = absent_storage(flow, target)
+    if fault is None:
+        return []
+    judged = failed if fault.details["is_vital"] else warned
+    return [judged("internal topics", f"{fault.what}: {fault.why}", fault.remedy).of(flow.name)]
 
 
 def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:

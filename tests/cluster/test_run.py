@@ -59,6 +59,7 @@ def steady(
         "primary->trio.replication.factor": "2",
         "backup->primary.topics": "run-.*",
         "offset-syncs.topic.location": "target",
+        "config.properties.exclude": "max.message.bytes",
     }
     only = ("--clusters", "backup", "--clusters", "trio")
     with silent_port() as one, silent_port() as other:

@@ -13,7 +13,7 @@ from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import BrokerAddress
 from heliograph.preflight import topics
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions
-from heliograph.preflight.limits import Limits, compare_limits, limits_of_new_topics, parse_limits
+from heliograph.preflight.limits import Limits, compare_limits, limits_of_new_topic, parse_limits
 from heliograph.preflight.steps import Step, Verdict, count_verdicts, name_some
 from tests.unit.samples import BASE
 
@@ -152,7 +152,7 @@ def test_limits(source: dict[str, str], target: dict[str, str], expected: list[s
 
 def test_new_topics_have_the_brokers_limits() -> None:
     broker = {"message.max.bytes": "7", "log.message.timestamp.after.max.ms": "5", "log.retention.ms": "3"}
-    assert limits_of_new_topics(broker) == Limits(max_message_bytes=7, after_ms=5)
+    assert limits_of_new_topic(broker, {}) == Limits(max_message_bytes=7, after_ms=5)
 
 
 def test_settings_that_are_not_shown_are_said() -> None:
