@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
+from heliograph.control.acls import AclSync
 from heliograph.control.checkpoints import Carrier
 from heliograph.control.loop import Loop
 from heliograph.control.offset_syncs import OffsetSyncs
@@ -22,6 +23,7 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
     """
     watch, syncs = Watch(flow), OffsetSyncs(flow)
     carrier = Carrier(flow, syncs)
+    acls = AclSync(flow)
 
     async def publish_syncs() -> None:
         await syncs.publish()
@@ -44,5 +46,6 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
         loop("offset syncs", sync_interval_s, publish_syncs),
         loop(f'groups of "{source}"', carrier.refresh_interval_s, carrier.refresh_groups),
         loop(f'groups to "{target}"', carrier.interval_s, carrier.carry),
+        loop("access rules", acls.interval_s, acls.sync),
     )
     return (job.run() for job in jobs)

@@ -199,7 +199,8 @@ def _outcome(
 def _refusal(cluster: Cluster, result: Any, what: str, remedy: str) -> HeliographError:
     where = f'"{cluster.alias}"'
     if result.error_code == _CLUSTER_AUTHORIZATION_FAILED:
-        return NotAuthorized(f"{what} refused", where=where, why=result.error_message or "", remedy=remedy)
+        # The broker's own words are about one request and its buffers: never the same twice.
+        return NotAuthorized(f"{what} refused", where=where, remedy=remedy)
     return refused(result.error_code, what, where=where, message=result.error_message)
 
 
