@@ -224,6 +224,12 @@ def _build_topic_sync(flow: _Reader, report: Report) -> TopicSync:
         use_defaults_from=flow.text("use.defaults.from"),
         acls_enabled=flow.flag("sync.topic.acls.enabled"),
         acls_interval_s=flow.number("sync.topic.acls.interval.seconds"),
+        acls_prefixed=flow.flag("sync.topic.acls.prefixed"),
+        acls_delete=flow.flag("sync.topic.acls.delete"),
+        group_acls=_build_filter(flow, "groups", "groups.exclude", report)
+        if flow.flag("sync.group.acls.enabled")
+        else None,
+        write_on_failover=flow.flag("write.on.failover"),
     )
 
 

@@ -32,6 +32,7 @@ def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
     _check_cycles(settings, parts, report)
     _check_checkpoints(settings, parts, report)
     _check_group_keys(settings, parts, report)
+    _check_acl_keys(settings, parts, report)
 
 
 def _check_entries(config: Config, report: Report) -> None:
@@ -169,6 +170,26 @@ def _check_group_keys(settings: Settings, parts: Sequence[Parts], report: Report
                 translation,
                 remedy="set emit.offset-syncs.enabled = true, or leave the translation to the ledger",
             )
+
+
+def _check_acl_keys(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
+    """Options about access rules where none are copied."""
+    written = {flow.name: _written(flow) for flow in _all_flows(parts)}
+    for flow in settings.enabled_flows:
+        sync = flow.topic_sync
+        idle = {
+            "write.on.failover": sync.write_on_failover and not sync.acls_enabled,
+            "sync.topic.acls.prefixed": sync.acls_prefixed and not sync.copies_acls,
+            "sync.topic.acls.delete": sync.acls_delete and not sync.copies_acls,
+        }
+        for name, entry in written.get(flow.name, {}).items():
+            if idle.get(name):
+                report.warn(
+                    "acls-not-copied",
+                    f'"{entry.key}" has no effect: {flow.name} copies no access rules of topics',
+                    entry,
+                    remedy="set sync.topic.acls.enabled = true",
+                )
 
 
 def _written(flow: FlowParts) -> Config:

@@ -85,6 +85,16 @@ class TopicSync:
     use_defaults_from: str
     acls_enabled: bool
     acls_interval_s: int
+    acls_prefixed: bool
+    """Also rules on prefixes and on everything."""
+    acls_delete: bool
+    group_acls: NameFilter | None
+    """The groups whose rules are copied too; None: of none."""
+    write_on_failover: bool
+
+    @property
+    def copies_acls(self) -> bool:
+        return self.acls_enabled or self.group_acls is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

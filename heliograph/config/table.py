@@ -230,8 +230,8 @@ _CONNECTOR_KEYS = (
     _interval("refresh.topics", "600", "how often", H),
     _switch("sync.topic.configs", "true", "keep the settings of topics as on the source; new ones begin so anyway", H),
     _interval("sync.topic.configs", "600", "how often", H),
-    _switch("sync.topic.acls", "true", "copy the access rules of topics"),
-    _interval("sync.topic.acls", "600", "how often"),
+    _switch("sync.topic.acls", "true", "copy the access rules of topics, without rights to write", H),
+    _interval("sync.topic.acls", "600", "how often", H),
     _factor("replication.factor", "2", Scope.FLOW, H, "replicas of created topics", kind=INT),
     _factor("offset-syncs.topic.replication.factor", "3", Scope.FLOW, H, "replicas of the offset-syncs topic"),
     row(
@@ -299,8 +299,22 @@ _OWN_KEYS = tuple(
         row("checkpoints.state", T, "running", Scope.FLOW, H, "the same for consumer groups", choices=_STATES),
         row("heartbeats.state", T, "running", Scope.FLOW, H, "the same for heartbeats", choices=_STATES),
         row("stall.timeout.ms", N, "30000", Scope.FLOW, L, "waiting records without progress: not ready", low=1),
-        row("sync.topic.acls.delete", B, "false", Scope.FLOW, L, "also delete access rules"),
-        row("write.on.failover", B, "false", Scope.FLOW, L, "give applications write access when failing over"),
+        row(
+            "sync.topic.acls.prefixed", B, "false", Scope.FLOW, H,
+            "also copy access rules on prefixes and on everything (`*`), of groups too",
+        ),
+        row(
+            "sync.topic.acls.delete", B, "false", Scope.FLOW, H,
+            "remove access rules that the mirror made and that have gone from the source, of groups too",
+        ),
+        row(
+            "sync.group.acls.enabled", B, "false", Scope.FLOW, H,
+            "copy the access rules of groups: to read and describe them",
+        ),
+        row(
+            "write.on.failover", B, "false", Scope.FLOW, H,
+            "keep the rights to write that copies do not get on the target, to be granted at a failover",
+        ),
         row("provenance.headers", B, "false", Scope.FLOW, R, "not supported yet", allowed=("false",)),
         row("partition.remap", T, "none", Scope.FLOW, R, "not supported yet", allowed=("none",)),
         row("topic.rename.*", T, None, Scope.FLOW, R, "not supported yet"),

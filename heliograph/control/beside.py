@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
+from heliograph.control.acls import AclSync
 from heliograph.control.checkpoints import Carrier
 from heliograph.control.configs import ConfigSync
 from heliograph.control.loop import Loop
@@ -24,6 +25,7 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
     watch, syncs = Watch(flow), OffsetSyncs(flow)
     carrier = Carrier(flow, syncs)
     configs = ConfigSync(flow)
+    acls = AclSync(flow)
 
     async def publish_syncs() -> None:
         await syncs.publish()
@@ -47,5 +49,6 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
         loop(f'groups of "{source}"', carrier.refresh_interval_s, carrier.refresh_groups),
         loop(f'groups to "{target}"', carrier.interval_s, carrier.carry),
         loop(f'settings of topics to "{target}"', configs.interval_s, configs.look),
+        loop("access rules", acls.interval_s, acls.sync),
     )
     return (job.run() for job in jobs)

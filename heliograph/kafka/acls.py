@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from heliograph.errors import HeliographError, NotAuthorized, ProtocolError, UnsupportedVersion
+from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized, ProtocolError, UnsupportedVersion
 from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
 
@@ -60,6 +60,10 @@ _RESOURCE_TYPES = dict(enumerate(ResourceType, start=2))
 _PATTERNS = dict(enumerate(Pattern, start=3))
 
 
+AclResource = tuple[ResourceType, Pattern, str]
+"""What a rule is on: its kind, how the name is meant, the name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
     """One rule; `allow` False denies. The cluster's own name is CLUSTER_NAME."""
@@ -71,6 +75,10 @@ class Acl:
     pattern: Pattern = Pattern.LITERAL
     host: str = WILDCARD
     allow: bool = True
+
+    @property
+    def resource(self) -> AclResource:
+        return self.resource_type, self.pattern, self.name
 
     def __str__(self) -> str:
         verb = "allow" if self.allow else "deny"
@@ -96,6 +104,16 @@ async def describe_acls(cluster: Cluster, *, node_id: int | None = None) -> tupl
         _maybe_acl(resource, resource.pattern_type, rule) for resource in response.resources for rule in resource.acls
     )
     return tuple(acl for acl in found if acl is not None)
+
+
+async def maybe_describe_acls(cluster: Cluster) -> tuple[Acl, ...] | None:
+    """As `describe_acls`; None where there is no authorizer."""
+    try:
+        return await describe_acls(cluster)
+    except BrokerRefused as error:
+        if error.details.get("error_code") != _SECURITY_DISABLED:
+            raise
+        return None
 
 
 async def has_authorizer(cluster: Cluster) -> bool:
@@ -181,7 +199,8 @@ def _outcome(
 def _refusal(cluster: Cluster, result: Any, what: str, remedy: str) -> HeliographError:
     where = f'"{cluster.alias}"'
     if result.error_code == _CLUSTER_AUTHORIZATION_FAILED:
-        return NotAuthorized(f"{what} refused", where=where, why=result.error_message or "", remedy=remedy)
+        # The broker's own words are about one request and its buffers: never the same twice.
+        return NotAuthorized(f"{what} refused", where=where, remedy=remedy)
     return refused(result.error_code, what, where=where, message=result.error_message)
 
 

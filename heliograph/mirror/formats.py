@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.kafka.batch import check_crc, iter_batches, iter_records
+from heliograph.mirror.kept_acls import NO_ACLS, KeptAcls
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.losses import Loss
@@ -176,7 +177,18 @@ class StandbyRecord:
 
 
 LedgerRecord = (
-    Claim | Order | Trouble | Throttle | Condition | EntryRecord | PageRecord | Loss | Seen | Lease | StandbyRecord
+    Claim
+    | Order
+    | Trouble
+    | Throttle
+    | Condition
+    | EntryRecord
+    | PageRecord
+    | Loss
+    | Seen
+    | Lease
+    | StandbyRecord
+    | KeptAcls
 )
 
 _ENTRY_FIELDS = {
@@ -347,6 +359,12 @@ def encode_standby(group_id: str, standby: StandbyRecord) -> tuple[bytes, bytes 
     return _compact(["standby", group_id, standby.owner]), value
 
 
+def encode_acls(group_id: str, kept: KeptAcls) -> tuple[bytes, bytes | None]:
+    """One that has nothing to say is deleted."""
+    value = _compact({"v": VERSION, **kept.fields()}) if not kept.is_empty else None
+    return _compact(["acls", group_id, *kept.resource]), value
+
+
 def is_word(key: bytes | None) -> bool:
     """Whether a ledger record is an order or a lease of any group: a lane looks at no others."""
     return key is not None and key.startswith((b'["order",', b'["lease",'))
@@ -364,7 +382,7 @@ def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None,
 
 
 def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
-    """One ledger record of this group; None for another's, an unknown one, a deleted one but a page or a standby."""
+    """One ledger record of this group; None for another's, an unknown one, and most that were deleted."""
     if key is None:
         return None
     try:
@@ -375,6 +393,8 @@ def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> Ledge
             return _parse_page(rest, value)
         if kind == "standby" and value is None:
             return StandbyRecord(owner=str(rest[0]), time_ms=0)
+        if kind == "acls" and value is None:
+            return KeptAcls.parse(rest, NO_ACLS)
         if value is None:
             return None
         fields = json.loads(value)
@@ -478,6 +498,7 @@ def _parse_order(_: list[Any], fields: dict[str, Any]) -> Order:
 
 
 _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] = {
+    "acls": KeptAcls.parse,
     "claim": _parse_claim,
     "condition": _parse_condition,
     "contact": lambda _, fields: Contact.parse(fields),

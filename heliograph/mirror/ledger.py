@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from heliograph.kafka.acls import AclResource
 from heliograph.mirror import formats
+from heliograph.mirror.kept_acls import KeptAcls, keep
 from heliograph.mirror.lease import Clock, Leadership, Lease, clock
 from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
@@ -212,6 +214,8 @@ class Ledger:
     throttles: dict[tuple[str, str], formats.Throttle] = field(default_factory=dict)
     """The last word of each client, by (cluster, client id)."""
     losses: dict[LossKey, Loss] = field(default_factory=dict)
+    acls: dict[AclResource, KeptAcls] = field(default_factory=dict)
+    """By resource of the target: the access rules that we made there, and those kept for a failover."""
     topic: str = ""
     """Where it was read."""
     end: int = 0
@@ -248,6 +252,8 @@ class Ledger:
                 self.log_ends |= {(record.topic, index): end for index, end in enumerate(record.ends)}
             case SeenGroup():
                 self.groups[record.group] = record
+            case KeptAcls():
+                keep(self.acls, record)
             case None if value is not None and not formats.is_foreign(self.group_id, key):
                 self.unreadable += 1
             case _:

@@ -160,7 +160,7 @@ def _topics(flow: Flow) -> Iterator[tuple[Role, Right]]:
         yield Role.TARGET_ADMIN, Right(DESCRIBE_CONFIGS, resource, without, False)
         if sync.configs_enabled:
             yield Role.TARGET_ADMIN, Right(ALTER_CONFIGS, resource, "settings of topics are not copied", False)
-    if sync.acls_enabled:
+    if sync.copies_acls:
         cluster = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
         yield Role.SOURCE_ADMIN, Right(DESCRIBE, cluster, "access rules are not copied", False)
         yield Role.TARGET_ADMIN, Right(ALTER, cluster, "access rules are not copied", False)

@@ -16,6 +16,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import KeyValue, append, append_all, read_records, read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
+from heliograph.mirror.kept_acls import KeptAcls
 from heliograph.mirror.lease import Lease
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.losses import Loss
@@ -244,6 +245,13 @@ async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[P
 async def write_losses(cluster: Cluster, topic: str, group_id: str, losses: Iterable[Loss], *, now_ms: int) -> None:
     """Keep what happened, or that it was acknowledged; done when it is durable."""
     await append(cluster, topic, 0, [formats.encode_loss(group_id, loss) for loss in losses], now_ms=now_ms)
+
+
+async def write_acls(cluster: Cluster, topic: str, group_id: str, kept: Sequence[KeptAcls]) -> None:
+    """Keep which access rules are ours, and which wait for a failover; done when it is durable."""
+    if kept:
+        records = [formats.encode_acls(group_id, record) for record in kept]
+        await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
 
 
 async def write_rejected(cluster: Cluster, flow: Flow, rejected: Sequence[Rejected], *, now_ms: int) -> None:

@@ -113,6 +113,7 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
         ("group", *formats.encode_seen("A-mm2", test_formats.GROUP)),
         ("lease", *formats.encode_lease("A-mm2", test_formats.LEASE)),
         ("standby", *formats.encode_standby("A-mm2", test_formats.STANDBY)),
+        ("acls", *formats.encode_acls("A-mm2", test_formats.ACLS)),
         ("condition", *formats.encode_condition("A-mm2", test_formats.CONDITION)),
     ],
 )

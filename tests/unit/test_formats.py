@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
+from heliograph.mirror.kept_acls import KeptAcls
 from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.refusals import Rejected
@@ -40,6 +44,21 @@ LEASE = Lease(
 )
 STANDBY = formats.StandbyRecord(owner="us", time_ms=1_700_000_000_000, host="h2")
 CONDITION = formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000)
+ORDERS: dict[str, Any] = {"resource_type": ResourceType.TOPIC, "name": "A.orders"}
+ACLS = KeptAcls(
+    kind=ResourceType.TOPIC,
+    pattern=Pattern.LITERAL,
+    name="A.orders",
+    made={
+        (made := Acl(principal="User:app", operation=Operation.READ, **ORDERS)): replace(made, name="orders"),
+        (deny := Acl(principal="User:x", operation=Operation.ALL, host="10.0.0.7", allow=False, **ORDERS)): replace(
+            deny, name="ord", pattern=Pattern.PREFIXED
+        ),
+    },
+    withheld=frozenset({Acl(principal="User:app", operation=Operation.WRITE, **ORDERS)}),
+    handed=frozenset({Acl(principal="User:app", operation=Operation.ALL, **ORDERS)}),
+)
+NO_ACLS = KeptAcls(kind=ResourceType.GROUP, pattern=Pattern.PREFIXED, name="billing")
 PAGE = Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0)
 
 ENTRY = Entry(
@@ -207,6 +226,8 @@ def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> Non
             formats.encode_loss("g", replace(LOSS, on_target=True, acknowledged_ms=9)),
             replace(LOSS, on_target=True, acknowledged_ms=9),
         ),
+        (formats.encode_acls("g", ACLS), ACLS),
+        (formats.encode_acls("g", NO_ACLS), NO_ACLS),
         (formats.encode_seen("g", CONTACT), CONTACT),
         (formats.encode_seen("g", LOG_ENDS), LOG_ENDS),
         (formats.encode_seen("g", GROUP), GROUP),
@@ -255,6 +276,31 @@ def test_unexpected_json_in_the_ledger_is_passed_over(value: object) -> None:
 def test_a_newer_ledger_version_is_passed_over() -> None:
     key, value = formats.encode_order("g", formats.Order(owner="me", end_epoch=9))
     assert formats.parse_ledger("g", key, value.replace(b'"v":1', b'"v":2')) is None
+
+
+def test_a_record_of_a_kind_that_is_not_known_is_passed_over_and_counted() -> None:
+    key, value = formats.encode_acls("g", ACLS)
+    ledger = Ledger(group_id="g")
+    assert ledger.take(key.replace(b'"acls"', b'"acls of a later release"'), value) is None
+    assert ledger.unreadable == 1
+    assert ledger.acls == {}
+
+
+@pytest.mark.parametrize("word", [b'"Topic"', b'"Literal"', b'"Read"', b'"Prefixed"', b'"Write"', b'"made"'])
+def test_access_rules_of_a_kind_that_is_not_known_are_passed_over(word: bytes) -> None:
+    key, value = formats.encode_acls("g", ACLS)
+    assert value is not None
+    assert formats.parse_ledger("g", key.replace(word, b'"Other"'), value.replace(word, b'"Other"')) is None
+
+
+def test_deleted_access_rules_are_forgotten() -> None:
+    ledger = Ledger(group_id="g")
+    key, value = formats.encode_acls("g", ACLS)
+    ledger.take(key, value)
+    assert list(ledger.acls.values()) == [ACLS]
+    ledger.take(key, None)
+    assert ledger.acls == {}
+    assert ledger.unreadable == 0
 
 
 def test_a_lease_of_an_unknown_kind_is_passed_over() -> None:

@@ -137,6 +137,22 @@ PROPERTY_RULES = [
         ),
     ),
     (
+        "acls-not-copied",
+        "sync.topic.acls.enabled=false\nwrite.on.failover=true",
+        (
+            'warning f.properties:6:1: "write.on.failover" has no effect: A->B copies no access rules of topics; '
+            "set sync.topic.acls.enabled = true"
+        ),
+    ),
+    (
+        "acls-not-copied",
+        "A->B.sync.topic.acls.enabled=false\nA->B.sync.topic.acls.delete=true",
+        (
+            'warning f.properties:6:1: "A->B.sync.topic.acls.delete" has no effect: A->B copies no access rules of '
+            "topics; set sync.topic.acls.enabled = true"
+        ),
+    ),
+    (
         "translation-without-syncs",
         "A->B.emit.offset-syncs.enabled=false\nA->B.offset.translation=mm2",
         (

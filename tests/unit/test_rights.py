@@ -79,6 +79,14 @@ def test_mm2s_defaults_ask_for_offset_syncs_and_heartbeats_on_the_source() -> No
     assert "Alter on the cluster" in rights("na->eu.topics = orders", "eu")
 
 
+def test_access_rules_of_groups_alone_ask_for_the_same_rights() -> None:
+    keys = "na->eu.topics = orders\nsync.topic.acls.enabled = false\n"
+    assert "Alter on the cluster" not in rights(keys, "eu")
+    keys += "sync.group.acls.enabled = true\n"
+    assert "Describe on the cluster" in rights(keys, "na")
+    assert "Alter on the cluster" in rights(keys, "eu")
+
+
 def test_prefix_naming_moves_the_rights_on_the_target() -> None:
     assert 'Write on topic "na.orders"' in rights("na->eu.topics = orders", "eu")
     assert 'Write on all topics that begin with "na."' in rights("na->eu.topics = .*", "eu")

@@ -1,0 +1,342 @@
+"""Access rules of the source's topics, and if wished of its groups, carried over to the target.
+
+By MirrorMaker 2's rule nobody gets a right to write to a copy by it: grants to write stay behind, a grant of everything
+becomes one to read, and all else, denials included, is taken as it is, under the name of the copy. A rule on a prefix,
+or on everything (`*`), is carried over only if that is asked for: as a rule on the prefix that the copies have, or,
+where names do not keep one, as rules on the copies that exist. It never becomes a rule on all that the target has.
+
+`plan_acl_sync` decides, and asks for differences only. What we made is kept in the ledger, and nothing else is ever
+removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from heliograph.config.settings import Flow
+from heliograph.errors import HeliographError, NotAuthorized
+from heliograph.kafka.acls import (
+    WILDCARD,
+    Acl,
+    AclResource,
+    Operation,
+    Pattern,
+    ResourceType,
+    create_acls,
+    delete_acls,
+    maybe_describe_acls,
+)
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.groups import list_groups
+from heliograph.mirror import store
+from heliograph.mirror.demand import wanted_topics
+from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.kept_acls import keep, plan_kept
+from heliograph.mirror.life import counted
+from heliograph.naming import DefaultPolicy, IdentityPolicy
+
+log = logging.getLogger("heliograph")
+
+AT_ONCE = 500
+"""Rules in one request."""
+ALTER = "grant Alter on the cluster"
+NAMED = 5
+"""So many of many rules are named."""
+
+
+# -- what becomes of one rule
+
+
+def carried(rule: Acl) -> Acl | None:
+    """What a rule of the source says on the target, still under its own name; None if it stays behind."""
+    if rule.resource_type not in (ResourceType.TOPIC, ResourceType.GROUP):
+        return None
+    if not rule.allow:
+        return rule
+    if rule.operation is Operation.ALL:
+        return replace(rule, operation=Operation.READ)
+    if rule.resource_type is ResourceType.GROUP:
+        return rule if rule.operation in (Operation.READ, Operation.DESCRIBE) else None
+    return rule if rule.operation is not Operation.WRITE else None
+
+
+def grants_writing(rule: Acl) -> bool:
+    """Whether it is a grant of which copies get nothing, or not all, before a failover."""
+    is_topic = rule.resource_type is ResourceType.TOPIC
+    return is_topic and rule.allow and rule.operation in (Operation.WRITE, Operation.ALL)
+
+
+def is_wide(resource: AclResource) -> bool:
+    """Whether it is more than one name."""
+    _, pattern, name = resource
+    return pattern is Pattern.PREFIXED or name == WILDCARD
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """How names of one kind go over to the target."""
+
+    remote: Callable[[str], str | None]
+    """A name's name there; None if it is not carried over."""
+    prefix: Callable[[str], str]
+    """What the names with a prefix begin with there; empty if that is nothing of their own."""
+    known: Mapping[str, str]
+    """The names that exist and are carried over, with those on the target."""
+
+    def places(self, resource: AclResource) -> list[tuple[Pattern, str]]:
+        """Where rules on a resource of the source belong on the target; nowhere if nothing of it is carried over."""
+        _, pattern, name = resource
+        if not is_wide(resource):
+            there = self.remote(name)
+            return [(Pattern.LITERAL, there)] if there is not None else []
+        beginning = name if pattern is Pattern.PREFIXED else ""
+        covered = [remote for known, remote in self.known.items() if known.startswith(beginning)]
+        if covered and (prefix := self.prefix(beginning)):
+            return [(Pattern.PREFIXED, prefix)]
+        return [(Pattern.LITERAL, remote) for remote in covered]
+
+
+def _all_names(flow: Flow, mirrored: Mapping[str, str], groups: Collection[str]) -> dict[ResourceType, _Names]:
+    """By kind, of those kinds that the flow carries over."""
+    sync = flow.topic_sync
+    found: dict[ResourceType, _Names] = {}
+    if sync.acls_enabled:
+
+        def remote(topic: str) -> str | None:
+            return flow.remote_topic(topic) if flow.mirrors(topic) else None
+
+        def prefix(beginning: str) -> str:
+            keeps_prefixes = type(flow.policy) in (DefaultPolicy, IdentityPolicy)
+            return flow.remote_topic(beginning) if keeps_prefixes else ""
+
+        found[ResourceType.TOPIC] = _Names(remote, prefix, mirrored)
+    if (selected := sync.group_acls) is not None:
+        known = {group: group for group in groups if selected.accepts(group)}
+        found[ResourceType.GROUP] = _Names(lambda name: name if selected.accepts(name) else None, str, known)
+    return found
+
+
+# -- what to do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclPlan:
+    """What makes the target's rules what they should be."""
+
+    create: dict[Acl, Acl]
+    """Each with what it stands for: the source's rule as it is carried over, but for its name."""
+    delete: tuple[Acl, ...]
+    made: dict[Acl, Acl]
+    """Of those that we made before, the ones that still stand there."""
+    withheld: frozenset[Acl]
+    """Grants to write, for a failover."""
+    left_out: tuple[Acl, ...]
+    """Rules of the source on more than one name, of which some are carried over, while that is not asked for."""
+
+
+def plan_acl_sync(
+    source: Iterable[Acl],
+    target: Collection[Acl],
+    *,
+    flow: Flow,
+    mirrored: Mapping[str, str],
+    groups: Collection[str],
+    made: Mapping[Acl, Acl],
+) -> AclPlan:
+    """What to make and what to remove, given the rules of both clusters.
+
+    `mirrored` are the source's topics that are mirrored, with their names on the target, `groups` the source's
+    groups, `made` the rules that we made earlier. Of these one is removed only when the rule that it stands for has
+    gone from the source: not because its topic, or the option that brought it, was deselected.
+    """
+    sync, names = flow.topic_sync, _all_names(flow, mirrored, groups)
+    rules: dict[AclResource, list[Acl]] = {}
+    for rule in source:
+        rules.setdefault(rule.resource, []).append(rule)
+    wanted: dict[Acl, Acl] = {}
+    withheld: set[Acl] = set()
+    left_out: list[Acl] = []
+    for resource, found in rules.items():
+        places = names[resource[0]].places(resource) if resource[0] in names else []
+        if places and is_wide(resource) and not sync.acls_prefixed:
+            left_out += (rule for rule in found if carried(rule) or (sync.write_on_failover and grants_writing(rule)))
+            continue
+        for pattern, name in places:
+            for rule in found:
+                if (origin := carried(rule)) is not None:
+                    wanted.setdefault(replace(origin, pattern=pattern, name=name), origin)
+                if sync.write_on_failover and grants_writing(rule):
+                    withheld.add(replace(rule, pattern=pattern, name=name))
+    there = frozenset(target)
+    standing = {acl: wanted.get(acl, origin) for acl, origin in made.items() if acl in there}
+    asked = {carried(rule) for found in rules.values() for rule in found}
+    gone = (acl for acl, origin in standing.items() if acl not in wanted and origin not in asked)
+    return AclPlan(
+        create={acl: origin for acl, origin in wanted.items() if acl not in there},
+        delete=tuple(gone) if sync.acls_delete else (),
+        made=standing,
+        withheld=frozenset(withheld),
+        left_out=tuple(left_out),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    created: tuple[Acl, ...]
+    deleted: tuple[Acl, ...]
+    refused: dict[Acl, HeliographError]
+
+
+async def apply_acl_sync(
+    target: Cluster, plan: AclPlan, *, keep_made: Callable[[Mapping[Acl, Acl]], Awaitable[None]]
+) -> Applied:
+    """Make and remove rules; `keep_made` is told all that are ours after each request, that a crash forgets little.
+
+    Raises NotAuthorized if we may not; what the target refuses for another reason does not keep the others.
+    """
+    made = dict(plan.made)
+    created: list[Acl] = []
+    deleted: list[Acl] = []
+    refused: dict[Acl, HeliographError] = {}
+    await keep_made(made)
+    for few in in_lots(list(plan.create)):
+        done = _done(await create_acls(target, few), refused)
+        made |= {acl: plan.create[acl] for acl in done}
+        created += done
+        await keep_made(made)
+    for few in in_lots(plan.delete):
+        done = _done(await delete_acls(target, few), refused)
+        made = {acl: origin for acl, origin in made.items() if acl not in done}
+        deleted += done
+        await keep_made(made)
+    if error := next((error for error in refused.values() if isinstance(error, NotAuthorized)), None):
+        request = "CreateAcls" if plan.create else "DeleteAcls"
+        raise NotAuthorized(f"{request} refused", where=error.where, why=error.why, remedy=error.remedy)
+    return Applied(created=tuple(created), deleted=tuple(deleted), refused=refused)
+
+
+def _done(outcome: Mapping[Acl, HeliographError | None], refused: dict[Acl, HeliographError]) -> list[Acl]:
+    refused |= {acl: error for acl, error in outcome.items() if error is not None}
+    return [acl for acl, error in outcome.items() if error is None]
+
+
+def in_lots(acls: Sequence[Acl]) -> Iterator[Sequence[Acl]]:
+    return (acls[at : at + AT_ONCE] for at in range(0, len(acls), AT_ONCE))
+
+
+# -- again and again
+
+
+class AclSync:
+    """Of one flow."""
+
+    def __init__(self, flow: FlowDriver) -> None:
+        self._flow = flow
+        self._lacking = ""
+        self._left_out: frozenset[Acl] = frozenset()
+        self._refused: frozenset[Acl] = frozenset()
+        self._withheld = 0
+        self.created = self.deleted = 0
+        """Over all passes."""
+
+    def interval_s(self) -> float | None:
+        flow = self._flow.flow
+        return float(flow.topic_sync.acls_interval_s) if flow.is_running and flow.topic_sync.copies_acls else None
+
+    async def sync(self) -> None:
+        """One pass."""
+        flow, settings = self._flow, self._flow.flow
+        source = await maybe_describe_acls(flow.source)
+        target = await self._target_rules() if source is not None else None
+        self._tell_lacking(settings.source if source is None else settings.target if target is None else "")
+        if source is None or target is None:
+            return
+        plan = plan_acl_sync(
+            source,
+            target,
+            flow=settings,
+            mirrored=wanted_topics(settings, flow.source.catalogue),
+            groups=await self._groups(source),
+            made={acl: origin for kept in flow.ledger.acls.values() for acl, origin in kept.made.items()},
+        )
+        self._tell_left_out(plan.left_out)
+        if not flow.leads():
+            return
+
+        async def keep_made(made: Mapping[Acl, Acl]) -> None:
+            changed = plan_kept(flow.ledger.acls, made=made, withheld=plan.withheld)
+            await store.write_acls(flow.target, flow.ledger_topic, settings.group_id, changed)
+            for record in changed:
+                keep(flow.ledger.acls, record)
+
+        self._tell(plan, await apply_acl_sync(flow.target, plan, keep_made=keep_made))
+
+    async def _target_rules(self) -> tuple[Acl, ...] | None:
+        """Who may change rules may see them too: that is the right to ask for."""
+        try:
+            return await maybe_describe_acls(self._flow.target)
+        except NotAuthorized as error:
+            raise NotAuthorized(error.what, where=error.where, why=error.why, remedy=ALTER) from error
+
+    async def _groups(self, source: Iterable[Acl]) -> Collection[str]:
+        """The source's groups, if it matters which there are."""
+        is_wanted = self._flow.flow.topic_sync.group_acls is not None and any(
+            rule.resource_type is ResourceType.GROUP and is_wide(rule.resource) for rule in source
+        )
+        return await list_groups(self._flow.source) if is_wanted else ()
+
+    # -- what is said of it
+
+    def _tell_lacking(self, cluster: str) -> None:
+        """A cluster without an authorizer has no rules to copy, and can keep none; said when it is so, and over."""
+        if cluster == self._lacking:
+            return
+        if cluster:
+            log.info('%s: no access rules are copied: "%s" has no authorizer', self._flow.name, cluster)
+        else:
+            log.info('%s: "%s" has an authorizer now: access rules are copied', self._flow.name, self._lacking)
+        self._lacking = cluster
+
+    def _tell_left_out(self, left_out: Sequence[Acl]) -> None:
+        if not frozenset(left_out) <= self._left_out:
+            denials = sum(not rule.allow for rule in left_out)
+            log.log(
+                logging.WARNING if denials else logging.INFO,
+                '%s: not copied without sync.topic.acls.prefixed=true: %s of "%s" on prefixes or on everything%s: %s',
+                *(self._flow.name, counted(len(left_out), "access rule"), self._flow.flow.source),
+                f" ({denials} deny: copies are more open than their source without them)" if denials else "",
+                name_some(left_out),
+            )
+        self._left_out = frozenset(left_out)
+
+    def _tell(self, plan: AclPlan, applied: Applied) -> None:
+        flow = self._flow
+        self.created += len(applied.created)
+        self.deleted += len(applied.deleted)
+        for what, rules in (("made", applied.created), ("removed", applied.deleted)):
+            if rules:
+                log.info(
+                    '%s: %s %s on "%s": %s',
+                    *(flow.name, counted(len(rules), "access rule"), what, flow.flow.target, name_some(rules)),
+                )
+        news = [str(error) for acl, error in applied.refused.items() if acl not in self._refused]
+        for text in news[:NAMED]:
+            log.warning("%s: an access rule is not copied: %s", flow.name, text)
+        if news[NAMED:]:
+            log.warning("%s: %d more access rules are refused", flow.name, len(news) - NAMED)
+        if self._refused and not applied.refused:
+            log.info("%s: over: access rules were refused", flow.name)
+        self._refused = frozenset(applied.refused)
+        if len(plan.withheld) != self._withheld:
+            log.info(
+                '%s: kept on "%s" for a failover: %s',
+                *(flow.name, flow.flow.target, counted(len(plan.withheld), "write grant")),
+            )
+        self._withheld = len(plan.withheld)
+
+
+def name_some(rules: Sequence[Acl]) -> str:
+    more = f" and {len(rules) - NAMED} more" if rules[NAMED:] else ""
+    return "; ".join(map(str, rules[:NAMED])) + more
