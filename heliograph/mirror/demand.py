@@ -10,11 +10,12 @@ from heliograph.errors import ConfigError
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Catalogue
 from heliograph.mirror import store
+from heliograph.mirror.copynames import plan_names
 
 
 def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
-    """Source topics to mirror and their names on the target."""
-    return {name: flow.remote_topic(name) for name in source.topics if flow.mirrors(name)}
+    """Source topics to mirror and their names on the target; of a running flow `FlowNames` knows more."""
+    return plan_names(flow, source.topics).wanted
 
 
 def new_copy(flow: Flow, topic: str, *, partitions: int) -> NewTopic:
