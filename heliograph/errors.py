@@ -189,6 +189,12 @@ class ClusterChanged(ConfigError):
     code = "CLUSTER_CHANGED"
 
 
+class NameRefused(ConfigError):
+    """A topic or a group cannot have the name that it would have on the target: it alone is left out."""
+
+    code = "NAME_REFUSED"
+
+
 class LeaseLost(HeliographError):
     """Another process leads the flow, or nobody knows who does: this one writes nothing."""
 

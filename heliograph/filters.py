@@ -9,17 +9,37 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import regex
 
 from heliograph.errors import ConfigError
 from heliograph.javaregex import translate
-from heliograph.naming import ReplicationPolicy, is_cycle
+from heliograph.naming import ReplicationPolicy, is_cycle, is_own_internal_topic
+from heliograph.ownclass import OwnObject
+from heliograph.renaming import without_rules
 
 _MATCH_TIMEOUT_S = 5.0
 MAX_LENGTH = 50_000
 """Of a list of patterns: 2,000 names of topics have as much, and take 0.3 s to read."""
+
+
+class Filter(Protocol):
+    """What a filter of topics, groups or topic settings offers."""
+
+    def accepts(self, name: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFilter:
+    """A filter of one's own, `python:module.Class`."""
+
+    own: OwnObject
+    is_negated: bool = False
+    """It says what is to be copied where what is not to be is asked for."""
+
+    def accepts(self, name: str) -> bool:
+        return self.own.flag("accepts", name) is not self.is_negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +64,7 @@ GroupFilter = NameFilter
 
 def should_mirror(
     policy: ReplicationPolicy,
-    topic_filter: NameFilter,
+    topic_filter: Filter,
     topic: str,
     target_alias: str,
     *,
@@ -55,12 +75,7 @@ def should_mirror(
     if topic in never or is_own_internal_topic(topic) or policy.is_internal_topic(topic):
         return False
     wanted = topic_filter.accepts(topic) or (heartbeats_enabled and policy.is_heartbeats_topic(topic))
-    return wanted and not is_cycle(policy, topic, target_alias)
-
-
-def is_own_internal_topic(topic: str) -> bool:
-    """Our ledger and rejected-record topics, which keep their dots whatever the separator."""
-    return topic.startswith(("mm2-ledger.", "mm2-rejected.")) and topic.endswith(".internal")
+    return wanted and not is_cycle(without_rules(policy), topic, target_alias)
 
 
 @lru_cache(maxsize=4096)

@@ -4,37 +4,42 @@ MM2's patterns are written for `java.util.regex.Pattern`. A pattern is parsed by
 written again in a small, explicit form: flags are resolved, every set of characters is computed as
 ranges of code points (so Java's intersections and ASCII classes need no counterpart), anchors become
 look-arounds. What cannot be kept exactly is refused, never guessed. Only whole-name matching is meant:
-which text a group captured is of no interest beyond back-references.
+the text that a group captured is Java's only where `Shape` does not call it loose.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from heliograph.codepoints import (
-    ALL,
-    LAST,
-    Ranges,
-    both_cases,
-    chars,
-    complement,
-    intersect,
-    union,
-    write_char,
-    write_set,
-)
+from heliograph.codepoints import ALL, LAST, Ranges, both_cases, chars, complement, intersect, union, write_set
 from heliograph.errors import ConfigError
 from heliograph.javaclasses import LINE_END, SHORTHANDS, VERTICAL, WORD, Refused, property_class
+from heliograph.javapieces import Piece, in_sequence, in_turn, literal, one_of, repeated
 
 _MAX_DEPTH = 100
 _MAX_SHOWN = 500
 _MAX_COUNT = 2**31 - 1
-# The regex module unrolls counted repetition: {2147483647} would take all memory.
-_MAX_EXPANDED = 100_000
+
+
+class Shape(NamedTuple):
+    """A pattern as a whole, and what it is made of."""
+
+    whole: Piece
+    branches: tuple[tuple[Piece, ...], ...]
+    """Its alternatives, each a sequence."""
+    groups: dict[int, Piece]
+    """What each capturing group may hold."""
+    names: dict[str, int]
+    loose: frozenset[int]
+    """Groups inside repetitions, look-arounds and atomic groups: engines differ in what they keep of them."""
 
 
 def translate(pattern: str) -> str:
     """The same pattern for `regex`, to be used with `fullmatch`."""
+    return parse(pattern).whole.text
+
+
+def parse(pattern: str) -> Shape:
     try:
         return _Parser(pattern).parse()
     except Refused as reason:
@@ -63,31 +68,6 @@ _UNIX_EVERY_START = r"(?:(?!\Z)(?:\A|(?<=\n)))"
 _LINE_BREAK = rf"(?:\r\n|{write_set(VERTICAL)})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Translated text, with what Java's look-behind and the memory limit ask of it."""
-
-    text: str
-    size: int = 1
-    bounded: bool = True
-    captures: bool = False
-
-
-def _joined(pieces: list[_Piece], between: str = "") -> _Piece:
-    return _Piece(
-        between.join(piece.text for piece in pieces),
-        _checked_size(sum(piece.size for piece in pieces)),
-        all(piece.bounded for piece in pieces),
-        any(piece.captures for piece in pieces),
-    )
-
-
-def _checked_size(size: int) -> int:
-    if size > _MAX_EXPANDED:
-        raise Refused(f"its repetitions add up to more than {_MAX_EXPANDED}")
-    return size
-
-
 # -- reading
 
 _DIGITS = "0123456789"
@@ -108,14 +88,18 @@ class _Parser:
         self.names: dict[str, int] = {}
         self.captures_behind = False
         self.references = False
+        self.pieces: dict[int, Piece] = {}
+        self.loose: set[int] = set()
+        self.branches: list[list[Piece]] = []
 
-    def parse(self) -> str:
+    def parse(self) -> Shape:
         piece = self._alternatives()
         if self.at < len(self.tokens):
             raise Refused("unmatched )")
         if self.references and self.captures_behind:
             raise Refused("groups inside a look-behind together with back-references are not supported")
-        return piece.text
+        branches = tuple(map(tuple, self.branches))
+        return Shape(piece, branches, self.pieces, self.names, frozenset(self.loose))
 
     # A quoted character never equals a meta character: it is seen as None here.
     def _peek(self, ahead: int = 0) -> str | None:
@@ -154,7 +138,7 @@ class _Parser:
         self.at += 1
         return self.tokens[self.at - 1][0]
 
-    def _alternatives(self) -> _Piece:
+    def _alternatives(self) -> Piece:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise Refused(f"groups are nested more than {_MAX_DEPTH} deep")
@@ -162,24 +146,31 @@ class _Parser:
         while self._take("|"):
             branches.append(self._sequence())
         self.depth -= 1
-        return _joined(branches, "|")
+        if not self.depth:
+            self.branches = branches
+        return in_turn([in_sequence(branch) for branch in branches])
 
-    def _sequence(self) -> _Piece:
+    def _sequence(self) -> list[Piece]:
         pieces = []
         while self.at < len(self.tokens) and self._peek() not in ("|", ")"):
+            before = self.groups
             atom = self._atom()
             if atom is not None:
-                pieces.append(self._quantified(atom))
-        return _joined(pieces)
+                pieces.append(self._quantified(atom, before))
+        return pieces
 
-    def _atom(self) -> _Piece | None:
+    def _loosen(self, before: int) -> None:
+        """Of groups opened since then, what they capture is not relied on."""
+        self.loose.update(range(before + 1, self.groups + 1))
+
+    def _atom(self) -> Piece | None:
         """One thing that can be repeated; None for a group that only sets flags."""
         char = self._peek()
         if char == "(":
             return self._group()
         if char == "[":
             self.at += 1
-            return _Piece(write_set(self._set()))
+            return one_of(self._set())
         if char == "\\":
             self.at += 1
             return self._escape()
@@ -189,22 +180,22 @@ class _Parser:
             raise Refused(reason + _comma_hint(char))
         self.at += 1
         if char == ".":
-            return _Piece(self._dot())
+            return one_of(self._dot())
         if char == "^":
-            return _Piece(self._start())
+            return Piece(self._start())
         if char == "$":
-            return _Piece(self._end())
+            return Piece(self._end())
         return self._literal(ord(self.tokens[self.at - 1][0]))
 
-    def _literal(self, code: int) -> _Piece:
+    def _literal(self, code: int) -> Piece:
         if "i" in self.flags and (both := both_cases(((code, code),))) != ((code, code),):
-            return _Piece(write_set(both))
-        return _Piece(write_char(code))
+            return one_of(both)
+        return literal(code)
 
-    def _dot(self) -> str:
+    def _dot(self) -> Ranges:
         if "s" in self.flags:
-            return write_set(ALL)
-        return write_set(complement(chars("\n") if "d" in self.flags else LINE_END))
+            return ALL
+        return complement(chars("\n") if "d" in self.flags else LINE_END)
 
     def _start(self) -> str:
         if "m" not in self.flags:
@@ -216,7 +207,7 @@ class _Parser:
             return _UNIX_EVERY_END if "d" in self.flags else _EVERY_END
         return _UNIX_END if "d" in self.flags else _END
 
-    def _quantified(self, atom: _Piece) -> _Piece:
+    def _quantified(self, atom: Piece, before: int) -> Piece:
         char = self._peek()
         if char in ("*", "+", "?"):
             self.at += 1
@@ -228,12 +219,12 @@ class _Parser:
         else:
             return atom
         mode = "+" if self._take("+") else "?" if self._take("?") else ""
-        size = _checked_size(max(1, atom.size) * max(1, low, high or 0))
-        counts_group = atom.text.startswith("(") and written != "?"
-        bounded = atom.bounded and high is not None and not counts_group
+        if written != "?" or mode == "+":
+            self._loosen(before)
         # In Java, a possessive repetition keeps what each round took, too.
         opening = "(?>" if mode == "+" else "(?:"
-        return _Piece(f"{opening}{atom.text}){written}{mode}", size, bounded, atom.captures)
+        text = f"{opening}{atom.text}){written}{mode}"
+        return repeated(atom, text, low=low, high=high, is_counted=written != "?")
 
     def _counts(self) -> tuple[int, int | None]:
         low = self._number()
@@ -254,15 +245,19 @@ class _Parser:
 
     # -- groups
 
-    def _group(self) -> _Piece | None:
+    def _group(self) -> Piece | None:
         self.at += 1
-        outside = self.flags
+        outside, before = self.flags, self.groups
         if not self._take("?"):
             piece = self._capture(None)
         elif (kind := next((kind for kind in _GROUPS if self._take(kind)), None)) is not None:
             piece = self._closed_group(_GROUPS[kind])
+            if kind != ":":
+                self._loosen(before)
             if kind in ("<=", "<!"):
                 self._check_look_behind(piece)
+            if kind not in (":", ">"):
+                piece = piece._replace(low=0, high=0, letters=())
         elif self._take("<"):
             piece = self._capture(self._name())
         else:
@@ -275,28 +270,28 @@ class _Parser:
         self.flags = outside
         return piece
 
-    def _closed_group(self, opening: str) -> _Piece:
+    def _closed_group(self, opening: str) -> Piece:
         inside = self._alternatives()
         if not self._take(")"):
             raise Refused("( is not closed")
-        return _Piece(f"{opening}{inside.text})", inside.size, inside.bounded, inside.captures)
+        return inside._replace(text=f"{opening}{inside.text})")
 
-    def _check_look_behind(self, piece: _Piece) -> None:
+    def _check_look_behind(self, piece: Piece) -> None:
         if not piece.bounded:
             # Java refuses most of these; which ones depends on overflows of its arithmetic and on its optimizer.
             raise Refused("a repetition without limit, or of a group, inside a look-behind is not supported")
         self.captures_behind |= piece.captures
 
-    def _capture(self, name: str | None) -> _Piece:
+    def _capture(self, name: str | None) -> Piece:
         self.groups += 1
         number = self.groups
         if name is not None:
             if name in self.names:
                 raise Refused(f"group <{name}> is defined twice")
             self.names[name] = number
-        piece = self._closed_group("(")
+        self.pieces[number] = piece = self._closed_group("(")._replace(captures=True, group=number)
         self.closed.add(number)
-        return _Piece(piece.text, piece.size, piece.bounded, captures=True)
+        return piece
 
     def _name(self) -> str:
         name = self._take_until(">")
@@ -320,17 +315,19 @@ class _Parser:
 
     # -- escapes
 
-    def _escape(self) -> _Piece:
+    def _escape(self) -> Piece:
         char = self._peek()
         simple = {
             "A": r"\A", "G": r"\A", "z": r"\Z", "Z": _UNIX_END if "d" in self.flags else _END,
-            "b": _WORD_BOUNDARY, "B": _NO_WORD_BOUNDARY, "R": _LINE_BREAK,
+            "b": _WORD_BOUNDARY, "B": _NO_WORD_BOUNDARY,
         }  # fmt: skip
         if char is not None and char in simple:
             self.at += 1
             if char == "b" and self._peek() == "{":
                 raise Refused("\\b{g} is not supported")
-            return _Piece(simple[char])
+            return Piece(simple[char])
+        if self._take("R"):
+            return Piece(_LINE_BREAK, low=1, high=2, letters=(VERTICAL,))
         if char is not None and char in _DIGITS and char != "0":
             return self._numbered_reference()
         if self._take("k"):
@@ -341,23 +338,23 @@ class _Parser:
                 raise Refused(f"\\k<{name}> refers to no group before it")
             return self._reference(self.names[name])
         value = self._char_or_class()
-        return self._literal(value) if isinstance(value, int) else _Piece(write_set(value))
+        return self._literal(value) if isinstance(value, int) else one_of(value)
 
-    def _numbered_reference(self) -> _Piece:
+    def _numbered_reference(self) -> Piece:
         number = int(self._next(""))
         while (char := self._peek()) is not None and char in _DIGITS and number * 10 + int(char) <= self.groups:
             number = number * 10 + int(char)
             self.at += 1
         return self._reference(number)
 
-    def _reference(self, number: int) -> _Piece:
+    def _reference(self, number: int) -> Piece:
         if number not in self.closed:
             # In Java, one to a group that does not exist never matches.
             raise Refused(f"back-reference {number} without a complete group {number} before it is not supported")
         if "i" in self.flags:
             raise Refused("a back-reference under (?i) is not supported")
         self.references = True
-        return _Piece(f"(?:\\{number})", bounded=False)
+        return Piece(f"(?:\\{number})", bounded=False, high=None, letters=(ALL,))
 
     def _char_or_class(self) -> int | Ranges:
         """What follows a backslash and is one character or a set of them."""

@@ -6,13 +6,17 @@ down to the odd corners. Knows no cluster, no configuration file and no filter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from heliograph.errors import ConfigError
+from heliograph.ownclass import HINT, OwnObject, is_own, make_own
 
 HEARTBEATS = "heartbeats"
 DEFAULT_SEPARATOR = "."
+MAX_TOPIC = 249
+"""Characters of a topic's name, a broker's limit."""
 
 
 class ReplicationPolicy(Protocol):
@@ -115,6 +119,46 @@ class IdentityPolicy(DefaultPolicy):
         return DefaultPolicy.upstream_topic(self, topic) if _like_heartbeats(topic) else topic
 
 
+@dataclass(frozen=True, slots=True)
+class OwnPolicy:
+    """A policy of one's own, `python:module.Class`."""
+
+    own: OwnObject
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        return self.own.text("format_remote_topic", source_alias, topic)
+
+    def topic_source(self, topic: str) -> str | None:
+        return self.own.maybe_text("topic_source", topic)
+
+    def upstream_topic(self, topic: str) -> str | None:
+        return self.own.maybe_text("upstream_topic", topic)
+
+    def original_topic(self, topic: str) -> str:
+        return self.own.text("original_topic", topic)
+
+    def is_heartbeats_topic(self, topic: str) -> bool:
+        return self.own.flag("is_heartbeats_topic", topic)
+
+    def is_checkpoints_topic(self, topic: str) -> bool:
+        return self.own.flag("is_checkpoints_topic", topic)
+
+    def is_mm2_internal_topic(self, topic: str) -> bool:
+        return self.own.flag("is_mm2_internal_topic", topic)
+
+    def is_internal_topic(self, topic: str) -> bool:
+        return self.own.flag("is_internal_topic", topic)
+
+    def offset_syncs_topic(self, alias: str) -> str:
+        return self.own.text("offset_syncs_topic", alias)
+
+    def checkpoints_topic(self, alias: str) -> str:
+        return self.own.text("checkpoints_topic", alias)
+
+    def heartbeats_topic(self) -> str:
+        return self.own.text("heartbeats_topic")
+
+
 POLICIES: dict[str, type[DefaultPolicy]] = {
     "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": DefaultPolicy,
     "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": IdentityPolicy,
@@ -128,21 +172,26 @@ def make_policy(
     source_alias: str | None = None,
     *,
     internal_separator_enabled: bool = True,
+    properties: Mapping[str, str] | None = None,
 ) -> ReplicationPolicy:
-    """The policy a Java class name stands for."""
+    """The policy a class name stands for; `properties` are what a class of one's own is given."""
+    if is_own(class_name):
+        return OwnPolicy(make_own(class_name, ReplicationPolicy, properties or {}))
     policy = POLICIES.get(class_name.strip())
     if policy is None:
         raise ConfigError(
             f'replication policy "{class_name}" is not built in',
             why="Java classes are not loaded",
-            remedy="use one of " + ", ".join(POLICIES),
+            remedy=f"use one of {', '.join(POLICIES)}, or {HINT}",
         )
     return policy(separator=separator, source_alias=source_alias, internal_separator_enabled=internal_separator_enabled)
 
 
 def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
     """Whether the topic has already been on the target, so that mirroring it would go round."""
-    while (source := policy.topic_source(topic)) is not None:
+    for _ in range(MAX_TOPIC):  # each step takes a character at least, but for policies of one's own
+        if (source := policy.topic_source(topic)) is None:
+            return False
         if source == target_alias:
             return True
         upstream = policy.upstream_topic(topic)
@@ -150,6 +199,11 @@ def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
             return False
         topic = upstream
     return False
+
+
+def is_own_internal_topic(topic: str) -> bool:
+    """Our ledger and rejected-record topics, which keep their dots whatever the separator."""
+    return topic.startswith(("mm2-ledger.", "mm2-rejected.")) and topic.endswith(".internal")
 
 
 def _first_part(topic: str, separator: str) -> str | None:

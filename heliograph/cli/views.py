@@ -44,7 +44,8 @@ def groups(
 ) -> None:
     """Show consumer groups on both clusters of each flow, and what each would read again if it moved now.
 
-    If the source does not answer, what was last seen of it stands on the target. Exit code 1 if a target does not.
+    If the source does not answer, what was last seen of it stands on the target. Exit code 1 if a target does not, or
+    if a group cannot have the name that it would have there.
     """
     from heliograph.views.groups import read_groups
 
@@ -69,6 +70,8 @@ def _load_flows(config: Path, secrets: Path | None) -> Settings:
 def _show_groups(found: Sequence[GroupView], output: OutputFormat) -> None:
     """Two tables, or rows of one shape whose `kind` says which table they are of."""
     group_rows = [view.row() for view in found]
+    if output is OutputFormat.TABLE and all(view.group == view.target_group for view in found):
+        group_rows = [{name: value for name, value in row.items() if name != "target group"} for row in group_rows]
     place_rows = [{"flow": view.flow, **row} for view in found for row in view.place_rows()]
     if output is not OutputFormat.TABLE:
         keys = dict.fromkeys(key for row in (*group_rows, *place_rows) for key in row)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.findings import Config, Entry, Report
 from heliograph.config.load import load_settings
+from heliograph.config.names import GROUP_RENAME, TOPIC_RENAME, build_renames
+from heliograph.config.reader import Reader
 from heliograph.config.secrets import Resolver
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.table import DEFAULTS
@@ -23,6 +25,7 @@ from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.access import Role, security_of
 from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
+from heliograph.renaming import Renames, RenamingPolicy, with_rules, without_rules
 
 WHERE = "client properties"
 
@@ -54,6 +57,11 @@ class ClientSettings:
     """By source alias, where it is not the usual place."""
     group_id: str | None = None
     """Of the mirror, if several share the target."""
+    group_renames: Mapping[str, Renames] = field(default_factory=dict)
+    """By source alias; under an empty one those for all sources."""
+
+    def renames_of(self, alias: str) -> Renames:
+        return self.group_renames.get(alias) or self.group_renames.get("") or Renames()
 
     def ledger_of(self, alias: str) -> LedgerPlace:
         usual = LedgerPlace((f"mm2-ledger.{alias}.internal", f"mm2-offsets.{alias}.internal"), self.group_id)
@@ -66,8 +74,16 @@ def read_properties(properties: Mapping[str, str]) -> ClientSettings:
     entries = {key: Entry(key, value) for key, value in properties.items()}
     config = resolver.resolve_all(entries, report)
     report.raise_errors()
+    groups, topics = (build_renames(Reader(config), family, report) for family in (GROUP_RENAME, TOPIC_RENAME))
+    report.raise_errors()
+    alias = config.get("source.cluster.alias")
+    if topics and alias is None:
+        raise ConfigError(
+            "rules topic.rename.<n> are those of one source", where=WHERE, remedy="name it by source.cluster.alias"
+        )
     return ClientSettings(
-        policy=_policy(config),
+        policy=with_rules(_policy(config), [(alias.value if alias else "", topics)]),
+        group_renames={alias.value if alias else "": groups},
         admin=_access(config, resolver, "admin"),
         consumer=_access(config, resolver, "consumer"),
         group_id=config["group.id"].value if "group.id" in config else None,
@@ -110,6 +126,7 @@ def _policy(config: Config) -> ReplicationPolicy:
         separator.value if separator else ".",
         alias.value if alias else None,
         internal_separator_enabled=_flag(flag) if flag else True,
+        properties={key: entry.value for key, entry in config.items()},
     )
 
 
@@ -138,13 +155,20 @@ def read_config(path: Path | str, target_alias: str, secrets: Path | None = None
     ledgers = {
         flow.source: LedgerPlace((flow.ledger_topic, flow.offset_storage_topic), flow.group_id) for flow in flows
     }
-    return ClientSettings(policy=policy, admin=access, consumer=access, ledgers=ledgers)
+    renames = {flow.source: flow.group_renames for flow in flows}
+    return ClientSettings(policy=policy, admin=access, consumer=access, ledgers=ledgers, group_renames=renames)
 
 
 def settings_of_flow(settings: Settings, flow: Flow) -> ClientSettings:
     access = _access_of(settings, flow.target, [flow])
     place = LedgerPlace((flow.ledger_topic, flow.offset_storage_topic), flow.group_id)
-    return ClientSettings(policy=flow.policy, admin=access, consumer=access, ledgers={flow.source: place})
+    return ClientSettings(
+        policy=flow.policy,
+        admin=access,
+        consumer=access,
+        ledgers={flow.source: place},
+        group_renames={flow.source: flow.group_renames},
+    )
 
 
 def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> Access:
@@ -164,14 +188,17 @@ def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> Access:
 
 def _common_policy(flows: Iterable[Flow], *, where: str) -> ReplicationPolicy:
     """With names that stay as they are, the source is known only if there is one."""
-    policies = [flow.policy for flow in flows if isinstance(flow.policy, DefaultPolicy)]
-    alike = {replace(policy, source_alias=None) for policy in policies}
+    policies = [flow.policy for flow in flows]
+    bases = [without_rules(policy) for policy in policies]
+    alike = {replace(base, source_alias=None) if isinstance(base, DefaultPolicy) else base for base in bases}
     if len(alike) > 1:
         raise ConfigError(
             "the flows to this cluster have different replication policies",
             where=where,
             remedy="give the client's properties, with the policy to go by",
         )
-    sources = {policy.source_alias for policy in policies if isinstance(policy, IdentityPolicy)}
+    sources = {base.source_alias for base in bases if isinstance(base, IdentityPolicy)}
     [policy] = alike
-    return replace(policy, source_alias=sources.pop()) if len(sources) == 1 else policy
+    if isinstance(policy, DefaultPolicy) and len(sources) == 1:
+        policy = replace(policy, source_alias=sources.pop())
+    return with_rules(policy, [rule for one in policies if isinstance(one, RenamingPolicy) for rule in one.rules])

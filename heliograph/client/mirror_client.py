@@ -132,21 +132,27 @@ class MirrorClient:
         Of a pattern all groups whose whole names match. As with Java's client, what was read when time is up is the
         answer, and older than it could be; `incomplete` counts that. Raises if there are no checkpoints of `alias`.
         By the ledger the answer is exact, by the commits last seen on the source; it is whole or an error.
+        A group that is called otherwise here may be asked for by either name; the answer has those of this cluster,
+        and where two groups are meant by one name it is the one that is called so here.
         """
         if isinstance(group, str):
-            return self.translate_groups(alias, lambda name: name == group, timeout_s, by=by).get(group, {})
+            here = self._name_here(alias, group)
+            asked = {group} if by == "ledger" else {group, here}  # checkpoints have names of this cluster alone
+            found = self.translate_groups(alias, asked.__contains__, timeout_s, by=by)
+            return found[group] if group in found else found.get(here, {})
         return self.translate_groups(alias, lambda name: group.fullmatch(name) is not None, timeout_s, by=by)
 
     def translate_groups(
         self, alias: str, wanted: Wanted, timeout_s: float = 60.0, *, by: By = "checkpoint"
     ) -> dict[str, Offsets]:
-        """The same for all groups that `wanted` says yes to."""
+        """The same for all groups that `wanted` says yes to, by one of their names."""
         translate = self._by_ledger if by == "ledger" else self._by_checkpoint
         return translate(alias, wanted, timeout_s)
 
     def _by_checkpoint(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
         topic = self.replication_policy.checkpoints_topic(alias)
-        found = Found(wanted)
+        renames = self._settings.renames_of(alias)
+        found = Found(lambda name: wanted(name) or any(map(wanted, renames.origins(name))))
 
         async def read(cluster: Cluster) -> None:
             with contextlib.suppress(TimeoutError):
@@ -175,9 +181,26 @@ class MirrorClient:
 
     def _by_ledger(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
         async def translate(cluster: Cluster, ledger: Ledger) -> dict[str, Offsets]:
-            return await translate_groups(cluster, alias, ledger, self.replication_policy, wanted)
+            found = await translate_groups(cluster, alias, ledger, self.replication_policy, either)
+            return self._by_names_here(alias, found)
+
+        def either(name: str) -> bool:
+            return wanted(name) or wanted(self._name_here(alias, name))
 
         return self._with_ledger(alias, timeout_s, translate)
+
+    def _name_here(self, alias: str, group: str) -> str:
+        renamed = self._settings.renames_of(alias).apply(group)
+        return group if renamed is None else renamed
+
+    def _by_names_here(self, alias: str, found: Mapping[str, Offsets]) -> dict[str, Offsets]:
+        """Of two groups with one name here the first stands for both, and the other is named."""
+        answers: dict[str, Offsets] = {}
+        for group, offsets in sorted(found.items()):
+            here = self._name_here(alias, group)
+            if answers.setdefault(here, offsets) is not offsets:
+                logger.warning('group "%s" of "%s" is left out: another one is called "%s" here', group, alias, here)
+        return answers
 
     def _with_ledger(
         self, alias: str, timeout_s: float, question: Callable[[Cluster, Ledger], Coroutine[Any, Any, T]]

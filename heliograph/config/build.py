@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import TypeVar
 
 from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.names import (
+    GROUP_RENAME,
+    build_config_exclude,
+    build_group_filter,
+    build_policy,
+    build_renames,
+    build_topic_filter,
+)
 from heliograph.config.parts import Connector, FlowParts, Parts, State, admin_client, source_consumer, target_producer
+from heliograph.config.reader import Connectors as _Connectors
+from heliograph.config.reader import Reader as _Reader
 from heliograph.config.settings import (
     AutoRestart,
     Checkpoints,
@@ -23,11 +31,8 @@ from heliograph.config.settings import (
     Settings,
     TopicSync,
 )
-from heliograph.config.table import DEFAULTS, owner_of
-from heliograph.config.values import BadValue, Value, parse_address, parse_value, split_list
-from heliograph.errors import ConfigError
-from heliograph.filters import NameFilter
-from heliograph.naming import IdentityPolicy, ReplicationPolicy, make_policy
+from heliograph.config.values import BadValue, parse_address, split_list
+from heliograph.renaming import RenamingPolicy
 
 _MUST_AGREE = ("replication.policy.class", "replication.policy.separator", "offset-syncs.topic.location")
 """What the connectors of a flow must have in common, or one looks for what the other does not write."""
@@ -38,7 +43,7 @@ def build_settings(
 ) -> Settings:
     """One settings object of all parts of a file; faults are in the report."""
     flows = [_build_flow(flow, report) for part in parts for flow in part.flows]
-    flows = _without_storage_topics(flows)
+    flows = _with_arrivals(_without_storage_topics(flows))
     _check_flows_once(parts, report)
     aliases = list(dict.fromkeys(alias for part in parts for alias in part.clusters))
     rank = {alias: index for index, alias in enumerate(aliases)}
@@ -64,71 +69,6 @@ def build_settings(
     if need_flow and not settings.enabled_flows:
         _report_nothing(parts, settings, report)
     return replace(settings, findings=report.findings)
-
-
-# -- typed reading; faults were reported when the keys were checked, so the default stands in for them
-
-_V = TypeVar("_V", bool, int, str, tuple[str, ...])
-
-
-@cache
-def _default_value(name: str) -> Value:
-    return parse_value(DEFAULTS[name], DEFAULTS[name].default or "")
-
-
-class _Reader:
-    """Values of a configuration."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-    def entry(self, name: str) -> Entry | None:
-        key = DEFAULTS[name]
-        return next((self.config[n] for n in (name, *key.old_names) if n in self.config), None)
-
-    def value(self, name: str) -> Value:
-        key, entry = DEFAULTS[name], self.entry(name)
-        if entry is not None and not entry.is_missing:
-            try:
-                return parse_value(key, entry.value)
-            except BadValue:
-                pass
-        return _default_value(name)
-
-    def shown(self, name: str) -> str:
-        """The value for a message; of one by a placeholder the placeholder."""
-        entry = self.entry(name)
-        return entry.reference if entry is not None and entry.reference else str(self.value(name))
-
-    def _typed(self, name: str, kind: type[_V]) -> _V:
-        value = self.value(name)
-        assert isinstance(value, kind), name
-        return value
-
-    def flag(self, name: str) -> bool:
-        return self._typed(name, bool)
-
-    def number(self, name: str) -> int:
-        return self._typed(name, int)
-
-    def text(self, name: str) -> str:
-        return self._typed(name, str)
-
-    def items(self, name: str) -> tuple[str, ...]:
-        return self._typed(name, tuple)
-
-
-class _Connectors(_Reader):
-    """Values of a flow's connectors, each key read from the connector that it belongs to."""
-
-    def __init__(self, parts: FlowParts) -> None:
-        self._readers = {kind: _Reader(config) for kind, config in parts.connectors.items()}
-        present = [kind for kind in Connector if kind in parts.connectors]
-        super().__init__(parts.connectors[present[0]] if present else {})
-
-    def entry(self, name: str) -> Entry | None:
-        reader = self._readers.get(owner_of(name))
-        return super().entry(name) if reader is None or reader.config is self.config else reader.entry(name)
 
 
 # -- flows
@@ -161,15 +101,17 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         target=parts.target,
         enabled=copying is not None and flow.flag("enabled"),
         state=_state(parts, Connector.SOURCE, flow, "state"),
-        topics=_build_filter(flow, "topics", "topics.exclude", report),
-        policy=_build_policy(flow, parts, report),
+        topics=build_topic_filter(flow, parts, report),
+        policy=build_policy(flow, parts, report),
+        group_renames=build_renames(flow, GROUP_RENAME, report),
+        arrivals=(),
         heartbeats_replicated=flow.flag("heartbeats.replication.enabled"),
         never_mirrored=frozenset(),
         tasks_max=flow.number("tasks.max"),
         replication_factor=flow.number("replication.factor"),
         refresh_topics_enabled=flow.flag("refresh.topics.enabled"),
         refresh_topics_interval_s=flow.number("refresh.topics.interval.seconds"),
-        topic_sync=_build_topic_sync(flow, report),
+        topic_sync=_build_topic_sync(parts, flow, report),
         offset_syncs=OffsetSyncs(
             enabled=flow.flag("emit.offset-syncs.enabled"),
             location=flow.text("offset-syncs.topic.location"),
@@ -216,11 +158,11 @@ def _build_auto_restart(flow: _Reader) -> AutoRestart | None:
     )
 
 
-def _build_topic_sync(flow: _Reader, report: Report) -> TopicSync:
+def _build_topic_sync(parts: FlowParts, flow: _Reader, report: Report) -> TopicSync:
     return TopicSync(
         configs_enabled=flow.flag("sync.topic.configs.enabled"),
         configs_interval_s=flow.number("sync.topic.configs.interval.seconds"),
-        configs_exclude=_build_filter(flow, "config.properties.exclude", "", report),
+        configs_exclude=build_config_exclude(flow, parts, report),
         use_defaults_from=flow.text("use.defaults.from"),
         acls_enabled=flow.flag("sync.topic.acls.enabled"),
         acls_interval_s=flow.number("sync.topic.acls.interval.seconds"),
@@ -234,7 +176,7 @@ def _build_topic_sync(flow: _Reader, report: Report) -> TopicSync:
 
 
 def _build_checkpoints(parts: FlowParts, flow: _Reader, report: Report) -> Checkpoints | None:
-    groups = _build_filter(flow, "groups", "groups.exclude", report)
+    groups = build_group_filter(flow, parts, report)
     given = parts.connectors.get(Connector.CHECKPOINT)
     if given is None or not _Reader(given).flag("enabled") or not flow.flag("emit.checkpoints.enabled"):
         return None
@@ -312,49 +254,6 @@ def _check_agreement(parts: FlowParts, report: Report) -> None:
             )
 
 
-def _build_filter(flow: _Reader, include: str, exclude: str, report: Report) -> NameFilter:
-    patterns: dict[str, tuple[str, ...]] = {}
-    for name in filter(None, (include, exclude)):
-        patterns[name] = flow.items(name)
-        try:
-            NameFilter(patterns[name])
-        except ConfigError as error:
-            entry = flow.entry(name)
-            report.error(
-                "bad-pattern",
-                f'"{entry.key if entry else name}": {_shown_fault(entry, error)}',
-                entry,
-                remedy=error.remedy,
-            )
-            patterns[name] = ()
-    return NameFilter(patterns[include], patterns.get(exclude, ()))
-
-
-def _shown_fault(entry: Entry | None, error: ConfigError) -> str:
-    if entry is not None and entry.reference:
-        return f"a pattern of {entry.reference} cannot be used"
-    return f"{error.what}: {error.why}"
-
-
-def _build_policy(flow: _Reader, parts: FlowParts, report: Report) -> ReplicationPolicy:
-    entry = flow.entry("replication.policy.separator")
-    separator = entry.value if entry else "."
-    internal = flow.flag("replication.policy.internal.topic.separator.enabled") if entry else True
-    policy = make_policy(
-        flow.text("replication.policy.class"), separator, parts.source, internal_separator_enabled=internal
-    )
-    for alias in (parts.source, parts.target):
-        if separator and separator in alias and not isinstance(policy, IdentityPolicy):
-            report.error(
-                "separator-in-alias",
-                f'alias "{alias}" contains the separator "{flow.shown("replication.policy.separator")}", '
-                "so remote topics cannot be told apart",
-                entry or parts.place,
-                remedy="choose another alias or set replication.policy.separator",
-            )
-    return policy
-
-
 def _without_storage_topics(flows: list[Flow]) -> list[Flow]:
     """Storage topics lie on targets, which may be the sources of other flows."""
     storage = frozenset(
@@ -363,6 +262,14 @@ def _without_storage_topics(flows: list[Flow]) -> list[Flow]:
         for topic in (flow.offset_storage_topic, flow.config_storage_topic, flow.status_storage_topic)
     )
     return [replace(flow, never_mirrored=storage) for flow in flows]
+
+
+def _with_arrivals(flows: list[Flow]) -> list[Flow]:
+    """What enabled flows have named by rules may come to the source of another."""
+    arrivals = tuple(
+        (flow.target, flow.policy) for flow in flows if flow.enabled and isinstance(flow.policy, RenamingPolicy)
+    )
+    return [replace(flow, arrivals=arrivals) for flow in flows] if arrivals else flows
 
 
 def _check_flows_once(parts: Iterable[Parts], report: Report) -> None:

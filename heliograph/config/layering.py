@@ -18,6 +18,9 @@ WORKER_PREFIXES = (
 )  # fmt: skip
 """Top-level keys that begin so reach the worker, even against the target's own ones."""
 
+OWN_FAMILIES = ("topic.rename.", "group.rename.", "python.")
+"""Keys of ours that begin so reach every flow from the top level."""
+
 BYTE_ARRAY_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
 CONNECTOR_PACKAGE = "org.apache.kafka.connect.mirror"
 
@@ -47,7 +50,7 @@ def make_layers(entries: Mapping[str, Entry], aliases: Collection[str], connecto
                 clusters[prefix][rest] = entry
             elif (flow := _flow_of(prefix, known)) is not None:
                 flows.setdefault(flow, {})[rest] = entry
-    shared = ("config.providers", "replication.policy")
+    shared = ("config.providers", "replication.policy", *OWN_FAMILIES)
     return Layers(
         top=dict(entries),
         clusters={alias: with_client_copies(config, entries) for alias, config in clusters.items()},

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.names import written_patterns
 from heliograph.config.parts import FlowParts, Parts
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.table import DEFAULTS
 from heliograph.config.values import BadValue, parse_value, split_list
 from heliograph.filters import MAX_LENGTH
 from heliograph.naming import IdentityPolicy
+from heliograph.renaming import Rename, RenamingPolicy, without_rules
 
 DAY_S = 86_400
 MANY_REPLICAS = 3
@@ -30,6 +32,7 @@ def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
                 _check_entries(config, report)
             _check_entries(flow.worker, report)
     _check_cycles(settings, parts, report)
+    _check_one_way_cycles(settings, parts, report)
     _check_checkpoints(settings, parts, report)
     _check_group_keys(settings, parts, report)
     _check_acl_keys(settings, parts, report)
@@ -46,6 +49,9 @@ def _check_entries(config: Config, report: Report) -> None:
         elif name in _PATTERN_KEYS and len(entry.value) <= MAX_LENGTH:
             for pattern in split_list(entry.value):
                 _check_pattern(pattern, entry, report)
+    for entry in written_patterns(config):
+        if entry.place is not None and not entry.reference:
+            _check_pattern(entry.value, entry, report)
 
 
 def _number(name: str, entry: Entry) -> int | None:
@@ -107,7 +113,7 @@ def _check_cycles(settings: Settings, parts: Sequence[Parts], report: Report) ->
     """Records that keep their topic's name would go round for ever."""
     ends: dict[str, set[str]] = {}
     for flow in settings.flows:
-        if flow.is_running and isinstance(flow.policy, IdentityPolicy):
+        if flow.is_running and _may_keep_names(flow):
             ends.setdefault(flow.source, set()).add(flow.target)
     cycle = _find_cycle(ends)
     if cycle:
@@ -117,6 +123,44 @@ def _check_cycles(settings: Settings, parts: Sequence[Parts], report: Report) ->
             next(flow.place for flow in _all_flows(parts) if flow.name == f"{cycle[0]}->{cycle[1]}"),
             remedy="give one direction the default policy, or disable it",
         )
+
+
+def _may_keep_names(flow: Flow) -> bool:
+    """Whether some of its topics are called on the target as on the source."""
+    return _is_identity(flow) and not any(rule.is_for_all for rule in _rules(flow))
+
+
+def _check_one_way_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
+    """The rule against cycles asks where a topic came from, and of these copies nobody can tell."""
+    ends: dict[str, set[str]] = {}
+    for flow in settings.enabled_flows:
+        ends.setdefault(flow.source, set()).add(flow.target)
+    places = {flow.name: flow.place for flow in _all_flows(parts)}
+    for flow in settings.enabled_flows:
+        one_way = [rule for rule in _rules(flow) if rule.one_way]
+        if one_way and flow.source in _reached(flow.target, ends):
+            report.error(
+                "one-way-cycle",
+                f'{flow.name} is part of a cycle, and its rule "{one_way[0].pattern}" cannot be turned round: copies '
+                "that it names would not be known again when they come back",
+                places.get(flow.name),
+                remedy=f"change the rule ({one_way[0].one_way}), or disable a flow of the cycle",
+            )
+
+
+def _rules(flow: Flow) -> list[Rename]:
+    if not isinstance(flow.policy, RenamingPolicy):
+        return []
+    return [rule for _, renames in flow.policy.rules for rule in renames.rules]
+
+
+def _reached(start: str, ends: Mapping[str, set[str]]) -> set[str]:
+    found, waiting = set[str](), [start]
+    while waiting:
+        for following in ends.get(waiting.pop(), set()) - found:
+            found.add(following)
+            waiting.append(following)
+    return found
 
 
 def _find_cycle(ends: dict[str, set[str]]) -> list[str]:
@@ -140,7 +184,7 @@ def _check_checkpoints(settings: Settings, parts: Sequence[Parts], report: Repor
     syncs = any(flow.checkpoints is not None and flow.checkpoints.sync_group_offsets for flow in settings.flows)
     places = {flow.name: flow.place for flow in _all_flows(parts)}
     for flow in settings.enabled_flows:
-        if flow.checkpoints is None and (syncs or isinstance(flow.policy, IdentityPolicy)):
+        if flow.checkpoints is None and (syncs or _is_identity(flow)):
             report.warn(
                 "no-checkpoints",
                 f"{flow.name} carries no consumer group over{_because(flow)}",
@@ -200,8 +244,12 @@ def _written(flow: FlowParts) -> Config:
 
 
 def _because(flow: Flow) -> str:
-    identity = isinstance(flow.policy, IdentityPolicy)
-    return ", yet its topics keep their names, as for a failover" if identity else ", yet other flows of the file do"
+    kept = ", yet its topics keep their names, as for a failover"
+    return kept if _is_identity(flow) else ", yet other flows of the file do"
+
+
+def _is_identity(flow: Flow) -> bool:
+    return isinstance(without_rules(flow.policy), IdentityPolicy)
 
 
 def _all_flows(parts: Sequence[Parts]) -> Iterable[FlowParts]:

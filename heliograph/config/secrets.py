@@ -351,7 +351,8 @@ def _warn_of_provider(entry: Entry, placeholder: Placeholder, report: Report) ->
 
 def _warn_of_bare(entry: Entry, report: Report) -> None:
     bare = _BARE.search(entry.value)
-    if bare is not None and not is_secret_name(entry.key):  # a password may well look so
+    is_meant = is_secret_name(entry.key) or entry.key.endswith(".replacement")  # a password, or a group's name
+    if bare is not None and not is_meant:
         report.warn(
             "bare-placeholder",
             f'"{entry.key}": "{bare[0]}" is left as it is',

@@ -12,8 +12,9 @@ from itertools import permutations
 from heliograph.config.findings import Finding, Severity
 from heliograph.config.parts import Resource, State
 from heliograph.config.secrets import SecretReader
-from heliograph.filters import NameFilter, should_mirror
+from heliograph.filters import Filter, should_mirror
 from heliograph.naming import ReplicationPolicy
+from heliograph.renaming import Arrivals, Renames, comes_home
 
 MAX_ALL_PAIRED = 50
 """Clusters that have heartbeats for all their pairs, connected or not."""
@@ -52,7 +53,7 @@ class Checkpoints:
     state: State
     interval_s: int
     replication_factor: int
-    groups: NameFilter
+    groups: Filter
     refresh_groups_enabled: bool
     refresh_groups_interval_s: int
     sync_group_offsets: bool
@@ -81,7 +82,7 @@ class TopicSync:
 
     configs_enabled: bool
     configs_interval_s: int
-    configs_exclude: NameFilter
+    configs_exclude: Filter
     use_defaults_from: str
     acls_enabled: bool
     acls_interval_s: int
@@ -106,8 +107,11 @@ class Flow:
     enabled: bool
     state: State
     """Of the copying; a paused flow keeps its place in the settings and copies nothing."""
-    topics: NameFilter
+    topics: Filter
     policy: ReplicationPolicy
+    group_renames: Renames = field(default_factory=Renames)
+    arrivals: Arrivals = field(default=(), compare=False)
+    """How the enabled flows with rules name what they copy: on the way here a copy may have got its name so."""
     heartbeats_replicated: bool
     never_mirrored: frozenset[str]
     """Storage topics of the whole configuration."""
@@ -184,6 +188,10 @@ class Flow:
 
     def mirrors(self, topic: str) -> bool:
         """Whether the flow copies this topic of the source."""
+        return self.selects(topic) and not self.comes_home(topic)
+
+    def selects(self, topic: str) -> bool:
+        """By filters, and by MM2's rule against cycles."""
         return should_mirror(
             self.policy,
             self.topics,
@@ -193,9 +201,20 @@ class Flow:
             never=self.never_mirrored,
         )
 
+    def comes_home(self, topic: str) -> bool:
+        """Whether the topic is a copy of one of the target, named by a rule on its way."""
+        if not self.arrivals:
+            return False
+        return comes_home(self.policy, self.arrivals, topic, source=self.source, target=self.target)
+
     def remote_topic(self, topic: str) -> str:
         """The name on the target of a topic of the source."""
         return self.policy.format_remote_topic(self.source, topic)
+
+    def remote_group(self, group: str) -> str:
+        """The name on the target of a consumer group of the source."""
+        renamed = self.group_renames.apply(group)
+        return group if renamed is None else renamed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

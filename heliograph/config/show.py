@@ -74,9 +74,11 @@ def _of_flow(flow: FlowParts) -> Iterator[Effective]:
             yield Effective(flow.name, str(kind), flow.states[kind], str(flow.place or "default"))
     given = flow.connectors.get(Connector.SOURCE, {})
     for key in sorted(KEYS, key=lambda key: key.name):
-        if key.name.endswith(".*"):
-            continue
         config = _config_of(flow, key)
+        if key.name.endswith(".*"):
+            if key.own:
+                yield from _of_family(flow, key.name[:-1], config)
+            continue
         entry = next((config[name] for name in (key.name, *key.old_names) if name in config), None)
         if entry is not None:
             yield _of_entry(flow.name, key.name, entry)
@@ -88,6 +90,12 @@ def _of_flow(flow: FlowParts) -> Iterator[Effective]:
     ):
         for name, entry in sorted(clients.items()):
             yield _of_entry(flow.name, prefix + name, entry)
+
+
+def _of_family(flow: FlowParts, prefix: str, config: Config) -> Iterator[Effective]:
+    for name, entry in sorted(config.items()):
+        if name.startswith(prefix):
+            yield _of_entry(flow.name, name, entry)
 
 
 def _config_of(flow: FlowParts, key: Key) -> Config:

@@ -41,6 +41,10 @@ def _only_default(name: str, default: str, meaning: str) -> Key:
     return row(name, C, default, Scope.FLOW, R, meaning, allowed=(default,))
 
 
+def _filter(name: str, default: str, meaning: str) -> Key:
+    return row(name, C, default, Scope.FLOW, H, f"{meaning}, or `python:module.Class`", choices=(default,))
+
+
 def _rest(name: str, kind: Kind = T, default: str | None = "") -> Key:
     return row(name, kind, default, Scope.GLOBAL, P, "MM2's REST server between its nodes; there is none here")
 
@@ -186,7 +190,7 @@ _CONNECTOR_KEYS = (
     row("admin.timeout.ms", N, "60000", Scope.FLOW, L, "longest wait for an administrative request", low=1),
     row(
         "replication.policy.class", C, f"{_MIRROR}DefaultReplicationPolicy", Scope.ANYWHERE, H,
-        "how topics are called on the target", choices=tuple(POLICIES),
+        "how topics are called on the target; also `python:module.Class`", choices=tuple(POLICIES),
     ),
     row("replication.policy.separator", T, ".", Scope.ANYWHERE, H, "stands between alias and topic"),
     row(
@@ -199,15 +203,13 @@ _CONNECTOR_KEYS = (
     row("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter", Scope.FLOW, P, "Java classes"),
     row("auto.include.jmx.reporter", B, "true", Scope.FLOW, P, "removed in Kafka 4.0"),
     row("metric.names.formats", LIST, "legacy", Scope.FLOW, L, "`legacy`, `new` or both"),
-    _only_default("topic.filter.class", f"{_MIRROR}DefaultTopicFilter", "Java classes are not loaded"),
+    _filter("topic.filter.class", f"{_MIRROR}DefaultTopicFilter", "which topics are mirrored"),
     row("topics", LIST, ".*", Scope.FLOW, H, "patterns of the topics to mirror"),
     row(
         "topics.exclude", LIST, r"mm2.*\.internal, .*\.replica, __.*", Scope.FLOW, H, "patterns never mirrored",
         old_names=("topics.blacklist",),
     ),
-    _only_default(
-        "config.property.filter.class", f"{_MIRROR}DefaultConfigPropertyFilter", "Java classes are not loaded"
-    ),
+    _filter("config.property.filter.class", f"{_MIRROR}DefaultConfigPropertyFilter", "which topic settings are copied"),
     row(
         "config.properties.exclude", LIST,
         "follower.replication.throttled.replicas, leader.replication.throttled.replicas, "
@@ -247,7 +249,7 @@ _CONNECTOR_KEYS = (
         "groups.exclude", LIST, "console-consumer-.*, connect-.*, __.*", Scope.FLOW, H, "patterns of groups left out",
         old_names=("groups.blacklist",),
     ),
-    _only_default("group.filter.class", f"{_MIRROR}DefaultGroupFilter", "Java classes are not loaded"),
+    _filter("group.filter.class", f"{_MIRROR}DefaultGroupFilter", "which groups are carried over"),
     _switch("refresh.groups", "true", "look for new groups", H),
     _interval("refresh.groups", "600", "how often", H),
     _switch("emit.checkpoints", "true", "write checkpoints", H),
@@ -317,8 +319,13 @@ _OWN_KEYS = tuple(
         ),
         row("provenance.headers", B, "false", Scope.FLOW, R, "not supported yet", allowed=("false",)),
         row("partition.remap", T, "none", Scope.FLOW, R, "not supported yet", allowed=("none",)),
-        row("topic.rename.*", T, None, Scope.FLOW, R, "not supported yet"),
-        row("group.rename.*", T, None, Scope.FLOW, R, "not supported yet"),
+        row(
+            "topic.rename.*", T, None, Scope.FLOW, H,
+            "`topic.rename.1.pattern` and `topic.rename.1.replacement`, and so on: names on the target by rules; "
+            "see docs/naming.md",
+        ),
+        row("group.rename.*", T, None, Scope.FLOW, H, "the same for consumer groups"),
+        row("python.*", T, None, Scope.FLOW, H, "given to classes of one's own, `python:module.Class`"),
     )
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ import re
 
 from heliograph.config.clients import Kind
 from heliograph.config.key import Key
+from heliograph.ownclass import HINT, is_own
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -86,7 +87,10 @@ def _choice(key: Key, text: str) -> str:
     for choice in key.choices:
         if choice.lower() == text.lower():
             return choice
-    raise BadValue(f"must be one of {', '.join(key.choices)}", f', not "{_short(text)}"')
+    if key.kind is Kind.CLASS and is_own(text):
+        return text
+    own = f", or {HINT}" if key.kind is Kind.CLASS else ""
+    raise BadValue(f"must be one of {', '.join(key.choices)}{own}", f', not "{_short(text)}"')
 
 
 def parse_address(text: str) -> str:

@@ -16,14 +16,17 @@ from heliograph.config.parts import State
 from heliograph.config.settings import Checkpoints
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.errors import NameRefused
 from heliograph.kafka.admin import EARLIEST, list_offsets
 from heliograph.kafka.commits import Commit, fetch_commits
 from heliograph.kafka.groups import DEAD, describe_groups, list_groups
 from heliograph.kafka.log import append
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
+from heliograph.mirror.copynames import plan_groups
 from heliograph.mirror.demand import checkpoints_topic
 from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.flow_names import tell_refused
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.seen import DELETED, GroupCommit, SeenGroup
@@ -35,7 +38,7 @@ CATCH_UP_S = 2.0
 _LOOK_AGAIN_S = 0.1
 
 GroupPartition = tuple[str, TopicPartition]
-"""(group, partition of the target)"""
+"""(group, partition), both by their names on the target"""
 
 
 class Standing(NamedTuple):
@@ -104,6 +107,9 @@ class Carrier:
         self._syncs = syncs
         self._sync = GroupSync(flow)
         self._groups: dict[str, SeenGroup] | None = None
+        self._names: dict[str, str] = {}
+        """Of these groups, on the target."""
+        self._refused: dict[str, NameRefused] = {}
         self._last: dict[GroupPartition, Checkpoint] | None = None
         self._emission, self._writing = Turn(), Turn()
         self._failed: frozenset[str] = frozenset()
@@ -141,23 +147,21 @@ class Carrier:
         if settings is None:
             return
         flow = self._flow
-        listed = {
-            name: found for name, found in (await list_groups(flow.source)).items() if settings.groups.accepts(name)
-        }
+        there = await list_groups(flow.source)
+        before = self._groups if self._groups is not None else flow.ledger.groups
+        known = {name: seen for name, seen in before.items() if seen.state != DELETED}
+        names, refused = plan_groups(flow.flow, [*there, *(known.keys() - there)], known=known)
+        listed = {name: found for name, found in there.items() if name in names}
         described = await describe_groups(flow.source, {name: found.kind for name, found in listed.items()})
         now_ms = int(time.time() * 1000)
-        known = self._groups if self._groups is not None else flow.ledger.groups
         groups: dict[str, SeenGroup] = {}
         for name, found in listed.items():
-            commits = known[name].commits if name in known else {}
+            commits = before[name].commits if name in before else {}
             groups[name] = SeenGroup.of(found, described.found.get(name), commits, time_ms=now_ms)
-        absent = {
-            name: seen
-            for name, seen in known.items()
-            if name not in groups and seen.state != DELETED and settings.groups.accepts(name)
-        }
+        absent = {name: seen for name, seen in known.items() if name not in groups and name in names}
         groups |= await self._still_there(absent, now_ms)
-        self._groups = groups
+        tell_refused(flow.name, "carried over", self._refused, refused)
+        self._groups, self._names, self._refused = groups, names, refused
 
     async def _still_there(self, absent: Mapping[str, SeenGroup], now_ms: int) -> dict[str, SeenGroup]:
         """Of groups that were not listed, those that are not said to be gone: a coordinator may be away."""
@@ -268,11 +272,12 @@ class Carrier:
             for where, commit in found.items():
                 entry = partitions[where.topic, where.partition].entry
                 downstream = by_rule((where.topic, where.partition), commit.offset)
-                if downstream is not None and entry is not None:
+                name = self._names.get(group)
+                if downstream is not None and entry is not None and name is not None:
                     remote, start = targets[where]
                     end = max(start, entry.target_offset)
                     offset = max(start, min(downstream, end))
-                    standings[group, remote] = Standing(commit.offset, offset, commit.metadata, end)
+                    standings[name, remote] = Standing(commit.offset, offset, commit.metadata, end)
         return standings
 
     def _exactly(self, where: PartitionName, offset: int) -> int | None:

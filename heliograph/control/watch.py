@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
-from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.model import Entry
@@ -83,7 +82,7 @@ class Watch:
     async def _forget_absent(self, now_ms: int) -> None:
         """What is not mirrored any more, deleted or deselected, has nothing left to be copied: it exposes nothing."""
         flow = self._flow
-        mirrored = wanted_topics(flow.flow, flow.source.catalogue)
+        mirrored = flow.names.plan().wanted
         ends = {
             where: LogEnd(entry.source_offset, 0)
             for where, entry in flow.ledger.entries.items()

@@ -11,13 +11,14 @@ from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Catalogue
 from heliograph.kafka.configs import TopicConfigs
 from heliograph.mirror import store
+from heliograph.mirror.copynames import plan_names
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.topic_configs import first_configs, follows_configs
 
 
 def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
-    """Source topics to mirror and their names on the target."""
-    return {name: flow.remote_topic(name) for name in source.topics if flow.mirrors(name)}
+    """Source topics to mirror and their names on the target; of a running flow `FlowNames` knows more."""
+    return plan_names(flow, source.topics).wanted
 
 
 def new_copy(flow: Flow, topic: str, *, partitions: int, source: TopicConfigs | None = None) -> NewTopic:

@@ -81,6 +81,8 @@ class Driver:
         self._epochs = epochs
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
+        for flow in self._flows:
+            flow.names.meet([other.names for other in self._flows])
         self._refused = 0
         """Flows that cannot be mirrored as they are configured."""
         me = this_process()

@@ -30,6 +30,7 @@ from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.demand import internal_topics, partitions_to_copy, wanted_topics
+from heliograph.mirror.flow_names import FlowNames
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
@@ -63,6 +64,7 @@ class FlowDriver:
         self.source = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{client_id}|replication-source-admin")
         self.target = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{client_id}|replication-target-admin")
         self.targets = TargetTopics(flow, self.target, source=self.source)
+        self.names = FlowNames(self)
         self.tenure: Tenure | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
@@ -175,7 +177,7 @@ class FlowDriver:
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
-        came_back = await self._lacks.look(list(wanted_topics(self.flow, self.source.catalogue)))
+        came_back = await self._lacks.look(list(self.names.plan().wanted))
         if self.ledger_topic:
             await self._lacks.write_down(self.ledger_topic)
         return came_back
@@ -213,7 +215,7 @@ class FlowDriver:
         source, target = await asyncio.gather(self.source.refresh(), self.target.refresh())
         if (storage := self.flow.offset_storage_topic) not in target.topics:
             await self._ensure_internal(self.ledger_topic, vital={storage})
-        wanted = wanted_topics(self.flow, source)
+        wanted = self.names.plan_and_tell().wanted
         target = await self.targets.ensure(source, wanted)
         present = partitions_to_copy(wanted, source, target, begun=self._standing.begun)
         gone = self._standing.keep_only(present)
@@ -369,7 +371,7 @@ class FlowDriver:
     async def _go_on(self, starts: Mapping[PartitionName, Start]) -> None:
         """Open new counts where the clusters, looked at anew, still have the partitions."""
         source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
-        wanted = wanted_topics(self.flow, source)
+        wanted = self.names.plan().wanted
         target = await self.targets.ensure(source, wanted)
         await self._open_counts(
             {

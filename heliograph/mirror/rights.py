@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.filters import NameFilter
+from heliograph.filters import Filter, NameFilter
 from heliograph.kafka.acls import CLUSTER_NAME, WILDCARD, Operation, Pattern, ResourceType
 from heliograph.mirror.access import Role
+from heliograph.naming import OwnPolicy
+from heliograph.renaming import Rename, RenamingPolicy, without_rules
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.ALTER, Operation.DELETE},
@@ -178,8 +180,8 @@ def _positions(flow: Flow) -> Iterator[tuple[Role, Right]]:
         yield Role.TARGET_ADMIN, Right(operation, _topic(flow.checkpoints_topic), "checkpoints are not written", False)
     for resource in _resources(ResourceType.GROUP, flow.checkpoints.groups):
         yield Role.SOURCE_ADMIN, Right(DESCRIBE, resource, "groups are not carried over", False)
-        if flow.checkpoints.sync_group_offsets:
-            yield Role.TARGET_ADMIN, Right(READ, resource, "groups' offsets are not written", False)
+    for resource in _remote_groups(flow) if flow.checkpoints.sync_group_offsets else ():
+        yield Role.TARGET_ADMIN, Right(READ, resource, "groups' offsets are not written", False)
 
 
 def _heartbeats(flow: Flow, settings: Settings) -> Iterator[tuple[Role, Right]]:
@@ -206,19 +208,42 @@ def _sources(flow: Flow) -> list[Resource]:
 
 
 def _remotes(flow: Flow) -> list[Resource]:
-    """The source's resources by their names on the target."""
-    found = []
+    """The source's resources by their names on the target. A class of one's own may give any name."""
+    base = without_rules(flow.policy)
+    if isinstance(base, OwnPolicy):
+        return [Resource(ResourceType.TOPIC, WILDCARD)]
+    rules = flow.policy.rules if isinstance(flow.policy, RenamingPolicy) else ()
+    found = [_by_rule(ResourceType.TOPIC, rule) for _, renames in rules for rule in renames.rules]
     for resource in _sources(flow):
         name = "" if resource.name == WILDCARD else resource.name
-        remote = flow.remote_topic(name)
         if resource.is_one:
-            found.append(_topic(remote))
+            found.append(_topic(flow.remote_topic(name)))
         else:
+            remote = base.format_remote_topic(flow.source, name)
             found.append(Resource(ResourceType.TOPIC, remote, Pattern.PREFIXED) if remote else resource)
-    return found
+    return list(dict.fromkeys(found))
 
 
-def _resources(kind: ResourceType, names: NameFilter) -> list[Resource]:
+def _remote_groups(flow: Flow) -> list[Resource]:
+    """The same of groups, which keep their names but for rules."""
+    found = [_by_rule(ResourceType.GROUP, rule) for rule in flow.group_renames.rules]
+    for resource in _resources(ResourceType.GROUP, flow.checkpoints.groups) if flow.checkpoints else ():
+        name = flow.remote_group(resource.name) if resource.is_one else resource.name
+        found.append(Resource(ResourceType.GROUP, name, resource.pattern))
+    return list(dict.fromkeys(found))
+
+
+def _by_rule(kind: ResourceType, rule: Rename) -> Resource:
+    """What covers the names that a rule makes."""
+    begins, is_whole = rule.stem
+    if not begins:
+        return Resource(kind, WILDCARD)
+    return Resource(kind, begins, Pattern.LITERAL if is_whole else Pattern.PREFIXED)
+
+
+def _resources(kind: ResourceType, names: Filter) -> list[Resource]:
+    if not isinstance(names, NameFilter):
+        return [Resource(kind, WILDCARD)]  # a class of one's own may accept any name
     return list(dict.fromkeys(covering(kind, pattern) for pattern in _alternatives(names.include)))
 
 

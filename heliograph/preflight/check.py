@@ -141,6 +141,7 @@ async def _check_flow(flow: Flow, view: View) -> list[Step]:
     wanted = wanted_topics(flow, source)
     steps = topics.check_factors(flow, source, target)
     steps += topics.check_storage(flow, target)
+    steps += topics.check_names(flow, source, target)
     steps += topics.check_partitions(flow, source, target)
     steps += topics.check_memory(flow, is_short=await forgets_producers(view.clusters[flow.target]))
     limits, unread = await _read_limits(flow, view.clusters[flow.source], view.clusters[flow.target], wanted)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import Catalogue
+from heliograph.mirror.copynames import names_of, plan_names
 from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
 from heliograph.mirror.obstacles import FORGETFUL
 from heliograph.preflight.limits import Limits, compare_limits
@@ -110,6 +111,16 @@ def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[S
     ]
 
 
+def check_names(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
+    """Topics that cannot be called on the target as they would be; those whose names others have are collisions."""
+    refused = plan_names(flow, source.topics, there=target.topics).refused
+    return [
+        failed("names", f"{error.what.partition(' ')[2]}: {error.why}", error.remedy).of(flow.name, subject=name)
+        for name, error in refused.items()
+        if "rival" not in error.details
+    ]
+
+
 def check_limits(flow: Flow, limits: Mapping[str, tuple[Limits, Limits]], unread: Sequence[str]) -> list[Step]:
     """By source topic, its own limits and those of the target's; `unread` are topics whose settings are not shown."""
     found = [(name, note) for name, (source, target) in limits.items() for note in compare_limits(source, target)]
@@ -143,13 +154,14 @@ def check_collisions(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step
     """Two source topics, of any flows, with one name on the target."""
     sources: dict[Topic, list[Topic]] = {}
     for flow in flows:
-        for name, remote in wanted_topics(flow, catalogues[flow.source]).items() if flow.source in catalogues else ():
+        topics = catalogues[flow.source].topics if flow.source in catalogues else ()
+        for name, remote in names_of(flow, topics).items():
             sources.setdefault((flow.target, remote), []).append((flow.source, name))
     found = [
         failed(
             "collisions",
             f"receives {' and '.join(f'{alias}:{name}' for alias, name in origins)}: their records would mix",
-            "give one flow the default policy or another separator, or leave one topic out",
+            "give one another name by a rule (topic.rename.<n>) or the default policy, or leave one out",
         ).of(target, subject=remote)
         for (target, remote), origins in sources.items()
         if len(origins) > 1
@@ -179,9 +191,10 @@ def _round_trips(flows: Sequence[Flow], path: list[Topic]) -> Iterator[list[Topi
     """Ways from a topic back to itself. One that passes a cluster twice is found from elsewhere on it, or is none."""
     alias, name = path[-1]
     for flow in flows:
-        if flow.source != alias or not flow.mirrors(name):
+        remote = names_of(flow, [name]).get(name) if flow.source == alias else None
+        if remote is None:
             continue
-        copy = (flow.target, flow.remote_topic(name))
+        copy = (flow.target, remote)
         if copy == path[0]:
             yield path
         elif all(flow.target != passed_by for passed_by, _ in path):

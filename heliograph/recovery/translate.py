@@ -83,11 +83,16 @@ class Plan(NamedTuple):
 
 
 def plan_moves(settings: Settings, flow: Flow, *, names: Sequence[str], wanted: NameFilter | None, by: By) -> Plan:
-    """Where groups go on, those named and those wanted. Reads the target alone, and changes nothing."""
+    """Where groups go on, those named and those wanted, by either name. Reads the target alone, and changes nothing."""
     client = MirrorClient.of_flow(settings, flow)
     found = client.translate_groups(
         flow.source, lambda name: name in names or (wanted is not None and wanted.accepts(name)), by=by.value
     )
+    for name in names:
+        here = flow.remote_group(name)  # a group of the target that is called so is meant rather than this one
+        is_asked = here in names or (wanted is not None and (wanted.accepts(name) or wanted.accepts(here)))
+        if here != name and name in found and not is_asked:
+            found.pop(here, None)
     moves = [
         Move(
             group=group,
@@ -101,7 +106,7 @@ def plan_moves(settings: Settings, flow: Flow, *, names: Sequence[str], wanted: 
         for group, offsets in sorted(found.items())
         for where, place in sorted(offsets.items())
     ]
-    return Plan(moves, [name for name in names if not found.get(name)])
+    return Plan(moves, [name for name in names if not found.get(name) and not found.get(flow.remote_group(name))])
 
 
 async def run_moves(settings: Settings, flow: Flow, moves: list[Move]) -> list[Move]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ from heliograph.kafka.groups import GroupDescription, describe_groups, list_grou
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.copynames import GroupPlan, plan_groups
 from heliograph.mirror.ledger import Grade, Ledger, PartitionName
-from heliograph.mirror.seen import GroupCommit, GroupMember, SeenGroup
+from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, SeenGroup
 
 SOURCE_PATIENCE_S = 8.0
 """A source that does not answer by then counts as gone."""
@@ -63,6 +64,8 @@ class GroupView:
 
     flow: str
     group: str
+    target_group: str
+    """Its name on the target."""
     source_state: str
     source_members: tuple[GroupMember, ...]
     unconsumed: int
@@ -82,6 +85,7 @@ class GroupView:
         return {
             "flow": self.flow,
             "group": self.group,
+            "target group": self.target_group,
             "source state": self.source_state,
             "members": len(self.source_members),
             "client ids": ", ".join(sorted({member.client_id for member in self.source_members})) or None,
@@ -118,6 +122,8 @@ class _Source:
     """What is known of the source's side, live or last seen."""
 
     groups: Mapping[str, SeenGroup]
+    names: GroupPlan
+    """What they are called on the target."""
     ends: Mapping[PartitionName, int]
     unconsumed: Mapping[str, int]
     is_live: bool
@@ -134,7 +140,7 @@ class _Target:
 class GroupViews(NamedTuple):
     views: list[GroupView]
     problems: list[str]
-    """Flows of which nothing can be shown, and why."""
+    """Flows of which nothing can be shown, groups that are not carried over, and why."""
 
 
 async def read_groups(settings: Settings, *, wanted: NameFilter | None = None) -> GroupViews:
@@ -150,10 +156,10 @@ async def _flow_groups(flow: Flow, settings: Settings, wanted: NameFilter | None
         views = await _read_flow(flow, settings, wanted)
     except HeliographError as error:
         return GroupViews([], [f"{flow.name}: {error}"])
-    return GroupViews([], [f"{flow.name}: it has not run yet"]) if views is None else GroupViews(views, [])
+    return GroupViews([], [f"{flow.name}: it has not run yet"]) if views is None else views
 
 
-async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) -> list[GroupView] | None:
+async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) -> GroupViews | None:
     """None if the flow has never run."""
     source_cluster = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{flow.name}|groups")
     target_cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|groups")
@@ -168,21 +174,29 @@ async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) 
         source_cluster.close()
         target_cluster.close()
     sides = _Sides(flow, ledger, source, target)
-    return [sides.view(group) for _, group in sorted(source.groups.items())]
+    problems = [f"not carried over: {error}" for _, error in sorted(source.names.refused.items())]
+    return GroupViews([sides.view(group) for _, group in sorted(source.groups.items())], problems)
 
 
-def _is_wanted(flow: Flow, wanted: NameFilter | None, group: str) -> bool:
-    carried = flow.checkpoints is None or flow.checkpoints.groups.accepts(group)
-    return carried and (wanted is None or wanted.accepts(group))
+def _names(flow: Flow, ledger: Ledger, wanted: NameFilter | None, groups: Iterable[str]) -> GroupPlan:
+    """Those of the groups that are asked for, by either of their names."""
+    known = {name for name, seen in ledger.groups.items() if seen.state != DELETED}
+    names, refused = plan_groups(flow, groups, known=known)
+    if wanted is None:
+        return GroupPlan(names, refused)
+    asked = {name: there for name, there in names.items() if wanted.accepts(name) or wanted.accepts(there)}
+    return GroupPlan(asked, {name: error for name, error in refused.items() if wanted.accepts(name)})
 
 
 async def _look_at_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: NameFilter | None) -> _Source:
     try:
         return await asyncio.wait_for(_ask_source(flow, cluster, ledger, wanted), SOURCE_PATIENCE_S)
     except (HeliographError, TimeoutError):
-        groups = {name: group for name, group in ledger.groups.items() if _is_wanted(flow, wanted, name)}
+        names = _names(flow, ledger, wanted, ledger.groups)
+        groups = {name: group for name, group in ledger.groups.items() if name in names.wanted}
         return _Source(
             groups=groups,
+            names=names,
             ends={where: end.offset for where, end in ledger.log_ends.items() if end.offset >= 0},
             unconsumed={
                 name: max(0, len(group.commits) - sum(member.partitions for member in group.members))
@@ -194,7 +208,9 @@ async def _look_at_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: 
 
 async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: NameFilter | None) -> _Source:
     await cluster.refresh()
-    listed = {name: found for name, found in (await list_groups(cluster)).items() if _is_wanted(flow, wanted, name)}
+    there = await list_groups(cluster)
+    plan = _names(flow, ledger, wanted, [*there, *(ledger.groups.keys() - there)])
+    listed = {name: found for name, found in there.items() if name in plan.wanted}
     described = await describe_groups(cluster, {name: found.kind for name, found in listed.items()})
     commits = await fetch_commits(cluster, list(listed))
     names = [TopicPartition(*where) for where in ledger.partitions]
@@ -214,15 +230,14 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
         groups[name] = SeenGroup.of(found, detail, has, time_ms=now_ms)
         read = {where for member in (detail.members if detail else ()) for where in member.partitions}
         unconsumed[name] = len(has.keys() - read)
-    gone = {
-        name: group for name, group in ledger.groups.items() if name not in listed and _is_wanted(flow, wanted, name)
-    }
+    gone = {name: group for name, group in ledger.groups.items() if name not in listed and name in plan.wanted}
     ends = {(at.topic, at.partition): answer.offset for at, answer in answers.items() if not answer.error_code}
-    return _Source(groups={**gone, **groups}, ends=ends, unconsumed=unconsumed, is_live=True)
+    return _Source(groups={**gone, **groups}, names=plan, ends=ends, unconsumed=unconsumed, is_live=True)
 
 
 async def _look_at_target(flow: Flow, cluster: Cluster, ledger: Ledger, source: _Source) -> _Target:
-    listed = {name: found for name, found in (await list_groups(cluster)).items() if name in source.groups}
+    wanted = {source.names.wanted[name] for name in source.groups}
+    listed = {name: found for name, found in (await list_groups(cluster)).items() if name in wanted}
     described = await describe_groups(cluster, {name: found.kind for name, found in listed.items()})
     commits = await fetch_commits(cluster, list(listed))
     names = [TopicPartition(flow.remote_topic(topic), index) for topic, index in ledger.partitions]
@@ -246,12 +261,13 @@ class _Sides:
     target: _Target
 
     def view(self, group: SeenGroup) -> GroupView:
-        there = self.target.groups.get(group.group)
-        commits = self.target.commits.get(group.group, {})
+        name = self.source.names.wanted[group.group]
+        there, commits = self.target.groups.get(name), self.target.commits.get(name, {})
         last_seen_s = time.time() - max(group.time_ms, self.ledger.contact_ms) / 1000
         return GroupView(
             flow=self.flow.name,
             group=group.group,
+            target_group=name,
             source_state=group.state or UNKNOWN,
             source_members=group.members,
             unconsumed=self.source.unconsumed.get(group.group, 0),

@@ -170,10 +170,10 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
     known = ledger(end=15, since_ms=7_000)
     flow = SimpleNamespace(
         ledger=known,
-        source=SimpleNamespace(catalogue=SimpleNamespace(topics=topics)),
+        names=SimpleNamespace(plan=lambda: SimpleNamespace(wanted={topic: f"a.{topic}" for topic in topics})),
         target=None,
         ledger_topic="l",
-        flow=SimpleNamespace(group_id="g", mirrors=lambda _: True, remote_topic=lambda topic: f"a.{topic}"),
+        flow=SimpleNamespace(group_id="g"),
     )
 
     async def write_entries(

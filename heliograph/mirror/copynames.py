@@ -1,0 +1,236 @@
+"""What copies are called on the target: which topics and groups get a name, which are refused one, and why. Pure.
+
+A name that cannot be concerns its own topic or group: the others go on. Of two topics that would have one name, the
+one keeps it that is copied already, then the one that was before, then that of the first flow, then the first by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from heliograph.config.settings import Flow
+from heliograph.errors import ConfigError, NameRefused
+from heliograph.naming import MAX_TOPIC, DefaultPolicy, OwnPolicy, is_own_internal_topic
+from heliograph.renaming import without_rules
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+_MAX_GROUP = 32767
+"""Bytes of a text in Kafka's protocol."""
+
+
+class Rank(IntEnum):
+    """How good a topic's claim to its name is."""
+
+    COPIED = 0
+    """It is being copied under it."""
+    KNOWN = 1
+    """It was; the ledger has it."""
+    NEW = 2
+
+
+class Claim(NamedTuple):
+    """A topic's claim to a name on the target; the least one wins."""
+
+    rank: Rank
+    order: int
+    """Place of the flow among those of the configuration."""
+    topic: str
+    flow: str
+
+
+class NamePlan(NamedTuple):
+    wanted: dict[str, str]
+    """Topics of the source and their names on the target."""
+    refused: dict[str, NameRefused]
+    """Topics that have none, by their names on the source."""
+    home: frozenset[str]
+    """Topics that are copies of the target's own, by the rules of the flows that brought them."""
+
+
+def plan_names(
+    flow: Flow,
+    topics: Iterable[str],
+    *,
+    there: Collection[str] = (),
+    ranks: Mapping[str, Rank] | None = None,
+    order: int = 0,
+    rivals: Iterable[Mapping[str, Claim]] = (),
+) -> NamePlan:
+    """Of the source's topics; `there` are those of the target, `rivals` what other flows claim of its names."""
+    names, refused, home = _named(flow, topics)
+    owners = _owners([claims_of(flow, names, ranks=ranks, order=order), *rivals])
+    flat = {_flat(name): name for name in there}
+    for topic, remote in sorted(names.items(), key=lambda item: (owners[item[1]], item[0])):
+        owner = owners[remote]
+        if (owner.flow, owner.topic) != (flow.name, topic):
+            refused[topic] = _taken(flow, topic, remote, owner)
+        elif remote not in there and (alike := flat.setdefault(_flat(remote), remote)) != remote:
+            why = f'brokers take it for the same as "{alike}" in their metrics and do not make both'
+            refused[topic] = _refusal(flow, topic, remote, why)
+    return NamePlan({topic: remote for topic, remote in names.items() if topic not in refused}, refused, home)
+
+
+def claims_of(
+    flow: Flow, names: Mapping[str, str], *, ranks: Mapping[str, Rank] | None = None, order: int = 0
+) -> dict[str, Claim]:
+    """By name on the target, the best claim of the flow's own topics."""
+    known = ranks or {}
+    claims: dict[str, Claim] = {}
+    for topic, remote in names.items():
+        claim = Claim(known.get(topic, Rank.NEW), order, topic, flow.name)
+        claims[remote] = min(claim, claims.get(remote, claim))
+    return claims
+
+
+def names_of(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
+    """Topics that the flow would mirror, with their names, whoever else claims them."""
+    return _named(flow, topics)[0]
+
+
+def may_clash(one: Flow, other: Flow) -> bool:
+    """Whether two flows may have one name for two topics: with the aliases of their sources in front they cannot."""
+    policies = (one.policy, other.policy)
+    is_plain = all(type(policy) is DefaultPolicy for policy in policies)
+    return one.target == other.target and not (
+        is_plain and len({getattr(policy, "separator", None) for policy in policies}) == 1
+    )
+
+
+def _named(flow: Flow, topics: Iterable[str]) -> tuple[dict[str, str], dict[str, NameRefused], frozenset[str]]:
+    """Names that are possible in themselves, topics that have none, copies that came home."""
+    names: dict[str, str] = {}
+    refused: dict[str, NameRefused] = {}
+    home = set()
+    for topic in topics:
+        try:
+            if not flow.selects(topic):
+                continue
+            if flow.comes_home(topic):
+                home.add(topic)
+                continue
+            remote = flow.remote_topic(topic)
+            fault = _fault(flow, topic, remote)
+        except ConfigError as error:  # a class of one's own, or a pattern that takes too long
+            refused[topic] = NameRefused(
+                f'"{topic}" has no name on "{flow.target}"', where=flow.name, why=error.what, remedy=error.remedy
+            )
+            continue
+        if fault:
+            refused[topic] = _refusal(flow, topic, remote, fault)
+        else:
+            names[topic] = remote
+    return names, refused, frozenset(home)
+
+
+def _owners(claims: Iterable[Mapping[str, Claim]]) -> dict[str, Claim]:
+    owners: dict[str, Claim] = {}
+    for some in claims:
+        for remote, claim in some.items():
+            owners[remote] = min(claim, owners.get(remote, claim))
+    return owners
+
+
+def _fault(flow: Flow, topic: str, remote: str) -> str:
+    """Why no copy can have this name; empty if it can."""
+    if remote in ("", ".", ".."):
+        return "no topic can be called so"
+    if len(remote) > MAX_TOPIC:
+        return f"it has {len(remote)} characters, and a topic's name has at most {MAX_TOPIC}"
+    if not _LEGAL.fullmatch(remote):
+        return "a topic's name has letters, digits, dot, _ and - alone"
+    if remote in (*_kept_topics(flow), *flow.never_mirrored):
+        return "the mirror keeps its own records there"
+    policy = flow.policy
+    if _is_built_in(flow, topic, remote):
+        return ""
+    if policy.is_internal_topic(remote) or is_own_internal_topic(remote):
+        return "topics called so are internal to Kafka or to a mirror"
+    if policy.is_heartbeats_topic(remote) and not policy.is_heartbeats_topic(topic):
+        return "heartbeats are called so"
+    return ""
+
+
+def _is_built_in(flow: Flow, topic: str, remote: str) -> bool:
+    """Whether the name is MM2's choice, and not that of a rule or of a class of one's own."""
+    base = without_rules(flow.policy)
+    return not isinstance(base, OwnPolicy) and base.format_remote_topic(flow.source, topic) == remote
+
+
+def _kept_topics(flow: Flow) -> Iterator[str]:
+    yield from (flow.ledger_topic, flow.rejected_topic, flow.checkpoints_topic)
+    if flow.offset_syncs.location == "target":
+        yield flow.offset_syncs_topic
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _refusal(flow: Flow, topic: str, remote: str, why: str) -> NameRefused:
+    return NameRefused(
+        f'"{topic}" would be called "{remote}" on "{flow.target}"',
+        where=flow.name,
+        why=why,
+        remedy="give it another name by a rule (topic.rename.<n>), or leave it out of topics",
+    )
+
+
+def _taken(flow: Flow, topic: str, remote: str, owner: Claim) -> NameRefused:
+    of = "" if owner.flow == flow.name else f" of {owner.flow}"
+    return NameRefused(
+        f'"{topic}" would be called "{remote}" on "{flow.target}", as "{owner.topic}"{of} is',
+        where=flow.name,
+        why="their records would mix",
+        remedy="give one of them another name by a rule (topic.rename.<n>), or leave one out of topics",
+        rival=owner.topic,
+    )
+
+
+# -- groups
+
+
+class GroupPlan(NamedTuple):
+    wanted: dict[str, str]
+    """Groups of the source and their names on the target."""
+    refused: dict[str, NameRefused]
+
+
+def plan_groups(flow: Flow, groups: Iterable[str], *, known: Collection[str] = ()) -> GroupPlan:
+    """Of groups that the flow carries over; of two with one name, `known` are those that had theirs before."""
+    names: dict[str, str] = {}
+    refused: dict[str, NameRefused] = {}
+    for group in groups:
+        try:
+            if flow.checkpoints is not None and not flow.checkpoints.groups.accepts(group):
+                continue
+            remote = flow.remote_group(group)
+        except ConfigError as error:
+            refused[group] = NameRefused(
+                f'the group "{group}" has no name on "{flow.target}"',
+                where=flow.name,
+                why=error.what,
+                remedy=error.remedy,
+            )
+            continue
+        if 0 < len(remote.encode("utf-8", "replace")) <= _MAX_GROUP:
+            names[group] = remote
+        else:
+            refused[group] = _group_refusal(flow, group, remote, "no group can be called so")
+    owners: dict[str, str] = {}
+    for group in sorted(names, key=lambda name: (name not in known, name)):
+        if (owner := owners.setdefault(names[group], group)) != group:
+            why = f'"{owner}" is called so: their offsets would mix'
+            refused[group] = _group_refusal(flow, group, names.pop(group), why)
+    return GroupPlan(names, refused)
+
+
+def _group_refusal(flow: Flow, group: str, remote: str, why: str) -> NameRefused:
+    return NameRefused(
+        f'the group "{group}" would be called "{remote[:MAX_TOPIC]}" on "{flow.target}"',
+        where=flow.name,
+        why=why,
+        remedy="give it another name by a rule (group.rename.<n>), or leave it out of groups",
+    )

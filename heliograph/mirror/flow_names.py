@@ -1,0 +1,98 @@
+"""The names of one flow's copies on the driver: planned beside the other flows of the process, refusals told once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from heliograph.config.settings import Flow
+from heliograph.errors import NameRefused
+from heliograph.kafka.cluster import Cluster
+from heliograph.mirror.copynames import Claim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
+from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.model import Entry
+
+log = logging.getLogger("heliograph")
+
+NAMED = 20
+"""So many of many are told one by one."""
+
+
+class Named(Protocol):
+    """What is to be known of a flow."""
+
+    flow: Flow
+    source: Cluster
+    target: Cluster
+    ledger: Ledger
+
+    @property
+    def entries(self) -> Mapping[PartitionName, Entry]: ...
+
+
+class FlowNames:
+    """Of one flow."""
+
+    def __init__(self, flow: Named) -> None:
+        self._flow = flow
+        self._order, self._rivals = 0, tuple[FlowNames, ...]()
+        self._home: frozenset[str] = frozenset()
+        self.refused: Mapping[str, NameRefused] = {}
+        """Topics that are not mirrored, by their names on the source, as last told."""
+
+    def meet(self, others: Sequence[FlowNames]) -> None:
+        """Know the flows of this process, ourselves among them: two must not copy into one topic."""
+        self._order = others.index(self)
+        self._rivals = tuple(
+            other for other in others if other is not self and may_clash(self._flow.flow, other._flow.flow)
+        )
+
+    def plan(self) -> NamePlan:
+        """By what both clusters had when last looked at."""
+        flow = self._flow
+        return plan_names(
+            flow.flow,
+            flow.source.catalogue.topics,
+            there=flow.target.catalogue.topics,
+            ranks=self._ranks(),
+            order=self._order,
+            rivals=[rival.claims() for rival in self._rivals],
+        )
+
+    def claims(self) -> dict[str, Claim]:
+        """What the flow claims of the target's names."""
+        flow = self._flow
+        names = names_of(flow.flow, flow.source.catalogue.topics)
+        return claims_of(flow.flow, names, ranks=self._ranks(), order=self._order)
+
+    def _ranks(self) -> dict[str, Rank]:
+        known = dict.fromkeys((topic for topic, _ in self._flow.ledger.entries), Rank.KNOWN)
+        return known | dict.fromkeys((topic for topic, _ in self._flow.entries), Rank.COPIED)
+
+    def plan_and_tell(self) -> NamePlan:
+        plan, name = self.plan(), self._flow.flow.name
+        tell_refused(name, "mirrored", self.refused, plan.refused)
+        if new := sorted(plan.home - self._home):
+            log.info(
+                "%s: not mirrored, because by the rules of other flows they are copies of the target's own: %s",
+                *(name, _some(new)),
+            )
+        self.refused, self._home = plan.refused, plan.home
+        return plan
+
+
+def tell_refused(flow: str, done: str, before: Mapping[str, NameRefused], now: Mapping[str, NameRefused]) -> None:
+    """What is refused now and was not, or for another reason; and what was refused and is no longer."""
+    new = [error for name, error in sorted(now.items()) if str(before.get(name)) != str(error)]
+    for error in new[:NAMED]:
+        log.error("%s: not %s: %s", flow, done, error)
+    if len(new) > NAMED:
+        log.error("%s: not %s for such reasons: %d more", flow, done, len(new) - NAMED)
+    if over := sorted(before.keys() - now.keys()):
+        log.info("%s: over: there was no name on the target for %s", flow, _some(over))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
