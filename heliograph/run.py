@@ -21,6 +21,7 @@ from heliograph.control.beside import loops_beside
 from heliograph.control.heartbeats import Heartbeats
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
+from heliograph.kafka.names import give_threads
 from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
@@ -154,6 +155,7 @@ async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:
         driver = Driver(settings, epochs, report=_report, beside=loops_beside)
     heartbeats = Heartbeats(settings, stands_by=driver.stands_by)
     loop = asyncio.get_running_loop()
+    give_threads(loop)
     hang_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
     appliers = (driver.apply, heartbeats.apply)

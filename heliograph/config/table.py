@@ -284,7 +284,10 @@ _OWN_KEYS = tuple(
             "on.record.error", T, "stop-partition", Scope.FLOW, H, "the target refuses a record for good",
             choices=("stop-partition", "skip"),
         ),
-        row("max.bytes.per.second", N, "none", Scope.FLOW, L, "limit of a flow; `none`: no limit", low=1),
+        row(
+            "max.bytes.per.second", N, "none", Scope.FLOW, H,
+            "most bytes that a flow writes to its target in a second, all its lanes together; `none`: no limit", low=1,
+        ),
         row(
             "auto.restart.enabled", B, "false", Scope.FLOW, H,
             "what failed for good is tried again: at once, then after 2, 6, 12, 20 ... minutes",

@@ -23,16 +23,15 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, TlsFailed, Unreachable
+from heliograph.kafka.names import Resolved, resolve, unresolved
 from heliograph.kafka.throttle import MutedTime
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import TLS_ALERT, PlainWire, TlsWire, Wire, explain, start_tls
 
 Buffer = bytes | bytearray | memoryview
-Resolved = tuple[Any, ...]
-"""As getaddrinfo gives it."""
 
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """An answer beyond this is taken for nonsense; a fetch asks for far less."""
@@ -417,54 +416,16 @@ async def open_connection(
             wire: Wire = PlainWire(sock) if tls is None else await start_tls(sock, tls, address.host, where=where)
     except TimeoutError as error:
         if found is None:
-            raise _unresolved(address, f"no answer within {connect_timeout_s:g} s", where=where) from error
+            raise unresolved(address, f"no answer within {connect_timeout_s:g} s", where=where) from error
         raise too_slow(connect_timeout_s, where=where) from error
     except (ValueError, OverflowError, TypeError) as error:  # a broker may call itself anything in its metadata
         raise Unreachable(f'"{address.host}" port {address.port} is no address', where=where) from error
     return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s, muted=muted)
 
 
-def loopback_or_same(host: str) -> str:
-    """Names under localhost are this machine (RFC 6761, 6.3); many resolvers do not know."""
-    return "127.0.0.1" if host.rstrip(".").lower().endswith(".localhost") else host
-
-
 def too_slow(timeout_s: float, *, where: str) -> Unreachable:
     return Unreachable(
         f"no connection within {timeout_s:g} s", where=where, remedy="is a firewall in between, and the port right?"
-    )
-
-
-_lookups: dict[tuple[asyncio.AbstractEventLoop, str, int], asyncio.Task[list[Any]]] = {}
-"""Under way. A name server that is silent holds a thread for each, whatever we wait for: one a name, no more."""
-
-
-async def resolve(address: BrokerAddress, *, where: str) -> list[Resolved]:
-    """All addresses of a host name, looked up beside the event loop; raises Unreachable."""
-    loop = asyncio.get_running_loop()
-    key = loop, loopback_or_same(address.host), address.port
-    lookup = _lookups.get(key)
-    if lookup is None:
-        lookup = _lookups[key] = loop.create_task(loop.getaddrinfo(*key[1:], type=socket.SOCK_STREAM))
-        lookup.add_done_callback(lambda task: _forget_lookup(key, task))
-    try:
-        return await asyncio.shield(lookup)
-    except (socket.gaierror, UnicodeError) as error:
-        raise _unresolved(address, getattr(error, "strerror", "") or str(error), where=where) from error
-
-
-def _forget_lookup(key: tuple[asyncio.AbstractEventLoop, str, int], task: asyncio.Task[list[Any]]) -> None:
-    _lookups.pop(key, None)
-    if not task.cancelled():
-        task.exception()  # a failure nobody waits for any more is no news
-
-
-def _unresolved(address: BrokerAddress, why: str, *, where: str) -> Unreachable:
-    return Unreachable(
-        f'host name "{address.host}" cannot be resolved',
-        where=where,
-        why=why,
-        remedy="check the name, and what resolves names here (DNS)",
     )
 
 

@@ -11,20 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
-from heliograph.errors import ClusterChanged, HeliographError, SparkFailed
+from heliograph.errors import HeliographError, SparkFailed
 from heliograph.mirror.copy import may_be_forgotten
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
 from heliograph.mirror.lease import LANE_SHARE
 from heliograph.mirror.life import FlowLife, Surroundings, counted
-from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
+from heliograph.mirror.model import EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, useful_lanes
+from heliograph.mirror.shares import plan_shares
 from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
@@ -37,6 +38,11 @@ EARLY_S = 0.5
 """Lanes that end so long before their time, and were not told to, did not hear of us."""
 LANE_END_S = 2.0
 """How long after its deadline a lane may still be sending at the latest: answers, the last flush, a slow clock."""
+TAKE_S = 0.5
+"""How long the next plan waits for flows to answer what their lanes reported; one that needs longer, as when a cluster
+does not answer, is in a later one."""
+ORDER_S = 1.0
+"""How long the next plan waits for the order to lanes of a failed job to be written."""
 WORKFORCE_S = 1.0
 """How often Spark's executors are looked at."""
 RATE_WEIGHT = 0.5
@@ -158,10 +164,10 @@ class Driver:
         waiting = {life.flow.name: life.is_waiting for life in self._lives}
         return waiting.get(f"{source}->{target}", self._lives[0].is_waiting)
 
-    def _goes_without(self, error: HeliographError) -> bool:
-        """A flow cannot be mirrored: is there another one to go on with?"""
+    def _goes_without(self) -> bool:
+        """A flow cannot be mirrored: is there another one, whether it is up or not?"""
         self._refused += 1
-        return self._refused < len(self._flows) and (bool(self._ready()) or isinstance(error, ClusterChanged))
+        return self._refused < len(self._flows)
 
     def _ready(self) -> list[FlowLife]:
         return [life for life in self._lives if life.is_ready]
@@ -191,7 +197,8 @@ class Driver:
         pause, spell = 0.0, Spell()
         while not self._stopping.is_set():
             self._replan.clear()
-            lives = self._ready()
+            told = self._terms()
+            lives = [life for life in self._lives if life.flow.name in told]
             flows = [life.flow for life in lives]
             plan = self._plan(flows)
             if not plan.lanes:
@@ -200,13 +207,8 @@ class Driver:
                 continue
             for life in lives:
                 life.resting.clear()
+            terms = self._epoch_terms(plan, told)
             try:
-                terms = EpochTerms(
-                    owner=self._owner,
-                    epoch_id=plan.epoch_id,
-                    duration_ms=self._settings.epoch_ms,
-                    flows=tuple(flow.terms() for flow in flows if flow.entries),
-                )
                 rows = await self._run_epoch(plan, terms, flows)
                 if rows is None:
                     self._has_strays = True
@@ -219,15 +221,38 @@ class Driver:
                 pause = min(max(0.5, pause * 2), 10.0)
                 if spell.is_news(str(error)):
                     log.warning("%s; the next epoch follows in %.1f s", error, pause)
-                is_ordered = await self._order_end(flows, plan.epoch_id)  # lanes that outlived their job
+                ended = await self._order_end(flows, plan.epoch_id, ORDER_S)  # lanes that outlived their job
                 await self._interruptible_sleep(pause)
                 for flow in flows:
                     flow.take_written()
                 if error.details.get("lanes_may_live") and not self._epochs.is_local:
-                    self._hold_back(flows, lost_lanes_end_s(terms, self._settings.lease_ms, is_ordered=is_ordered))
+                    self._wait_for_lost_lanes(terms, flows, ended)
             finally:
                 for life in lives:
-                    life.resting.set()
+                    life.rest()
+
+    def _terms(self) -> dict[str, FlowTerms]:
+        """What lanes are told of each flow that can be in the next plan."""
+        found = {life.flow.name: life.terms() for life in self._lives if life.may_be_planned and life.flow.entries}
+        return {name: terms for name, terms in found.items() if terms is not None}
+
+    def _epoch_terms(self, plan: EpochPlan, told: Mapping[str, FlowTerms]) -> EpochTerms:
+        """With the part that each lane has of a flow's limit."""
+        limited = {flow.name: flow.flow.max_bytes_per_second for flow in self._flows if flow.name in told}
+        limits = {name: limit for name, limit in limited.items() if limit is not None}
+        epoch_s = self._settings.epoch_ms / 1000
+        shares = plan_shares(plan, limits=limits, rates=self._rates, epoch_s=epoch_s) if limits else {}
+        return EpochTerms(
+            owner=self._owner,
+            epoch_id=plan.epoch_id,
+            duration_ms=self._settings.epoch_ms,
+            flows=tuple(replace(terms, shares=shares.get(name, ())) for name, terms in told.items()),
+        )
+
+    def _wait_for_lost_lanes(self, terms: EpochTerms, flows: Sequence[FlowDriver], ended: Set[str]) -> None:
+        for is_ordered in (True, False):
+            seconds = lost_lanes_end_s(terms, self._settings.lease_ms, is_ordered=is_ordered)
+            self._hold_back([flow for flow in flows if (flow.name in ended) is is_ordered], seconds)
 
     def _hold_back(self, flows: Sequence[FlowDriver], seconds: float) -> None:
         """A lane on an executor that is cut off may still send. Where nothing else stands between it and another
@@ -269,7 +294,7 @@ class Driver:
         await self._first_of(job, self._replan_due(began))
         if not job.done():
             give_up = STOP_S if self._stopping.is_set() else None
-            orders = asyncio.ensure_future(self._order_end(flows, plan.epoch_id))
+            orders = asyncio.ensure_future(self._order_end(flows, plan.epoch_id, None))
             done, _ = await asyncio.wait({job}, timeout=give_up)
             orders.cancel()
             if not done:
@@ -286,12 +311,11 @@ class Driver:
         if left > 0 and not self._stopping.is_set():
             await self._interruptible_sleep(left)
 
-    async def _order_end(self, flows: Sequence[FlowDriver], epoch_id: int) -> bool:
-        """Tell the lanes to end; whether the word stands in all ledgers."""
-        told = await asyncio.gather(
-            *(flow.order_end(self._owner, epoch_id) for flow in flows if flow.entries), return_exceptions=True
-        )
-        return not any(isinstance(answer, BaseException) for answer in told)
+    async def _order_end(self, flows: Sequence[FlowDriver], epoch_id: int, timeout_s: float | None) -> set[str]:
+        """Tell the lanes to end; the flows in whose ledger the word stands."""
+        orders = (asyncio.wait_for(flow.order_end(self._owner, epoch_id), timeout_s) for flow in flows)
+        answers = await asyncio.gather(*orders, return_exceptions=True)
+        return {flow.name for flow, fault in zip(flows, answers, strict=True) if fault is None}
 
     async def _take_rows(self, lives: Sequence[FlowLife], rows: Sequence[LedgerRow]) -> None:
         self._moved.add(rows)
@@ -300,8 +324,10 @@ class Driver:
             key = (row.flow, row.topic, row.partition)
             known = self._rates.get(key)
             self._rates[key] = rate if known is None else known + RATE_WEIGHT * (rate - known)
-        for life in lives:
-            await life.take_rows([row for row in rows if row.flow == life.flow.name])
+        taking = {life.take_rows([row for row in rows if row.flow == life.flow.name]) for life in lives}
+        _, late = await asyncio.wait(taking, timeout=TAKE_S)
+        for task in late:
+            task.add_done_callback(lambda _: self._replan.set())
 
     # -- beside the epochs ---------------------------------------------------------------
 

@@ -24,10 +24,15 @@ from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.lineage import UNKNOWN, Lineage
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.outcomes import source_made_anew
+from heliograph.mirror.pace import Pace
 
 MEMORY_BYTES = 48 * 1024 * 1024
 """Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
+RESERVED_BYTES = MEMORY_BYTES // 4
+"""Beyond that every flow may hold its part of this: one whose target stands still does not stop the others."""
 MEMORY_PAUSE_S = 0.005
+AHEAD_PAUSE_S = 0.02
+"""How soon a flow that has fetched as much as its limit lets it send looks again."""
 TRICKLE_BYTES = 32 * 1024
 TRICKLE_PAUSE_S = 0.004
 """After a small answer the next fetch waits a little: a trickle of single records would cost a round trip each."""
@@ -63,13 +68,18 @@ class Fetcher:
         on_trouble: Callable[[PartitionCopy, HeliographError], None],
         time_left_ms: Callable[[], int],
         spawn: Spawn,
+        pace: Pace | None = None,
+        flows: int = 1,
     ) -> None:
+        """`flows` is how many share the lane's memory."""
         self._cluster = cluster
         self._terms = terms
         self._on_fetched = on_fetched
         self._on_trouble = on_trouble
         self._time_left_ms = time_left_ms
         self._spawn = spawn
+        self._pace = pace
+        self._reserved_bytes = RESERVED_BYTES // flows if flows > 1 else 0
         self._copies: dict[int, list[PartitionCopy]] = {}
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
@@ -186,8 +196,11 @@ class Fetcher:
         while not self._closed:
             wake = self._wakes[node]
             wake.clear()
-            if self._cluster.pool.in_use_bytes() >= MEMORY_BYTES:
+            if self._cluster.pool.in_use_bytes() >= MEMORY_BYTES and self._queued_bytes() >= self._reserved_bytes:
                 await asyncio.sleep(MEMORY_PAUSE_S)
+                continue
+            if self._pace is not None and self._queued_bytes(node) > self._answer_bytes() // 2:
+                await asyncio.sleep(AHEAD_PAUSE_S)
                 continue
             copies = self._copies[node]
             wanted = [copy for copy in copies if copy.queued_bytes < copy.room_bytes and copy.state is State.COPYING]
@@ -209,6 +222,17 @@ class Fetcher:
             if size < TRICKLE_BYTES:
                 await asyncio.sleep(TRICKLE_PAUSE_S)
 
+    def _queued_bytes(self, node: int | None = None) -> int:
+        """Fetched for this flow, from one broker or all, and not sent yet."""
+        nodes = self._copies if node is None else (node,)
+        return sum(copy.queued_bytes for one in nodes for copy in self._copies[one])
+
+    def _answer_bytes(self) -> int:
+        """Most bytes of one answer."""
+        brokers = max(1, len(self._copies))
+        most = max(LEAST_ANSWER_BYTES, self._terms.fetch_max_bytes // brokers)
+        return most if self._pace is None else min(most, self._pace.ahead_bytes // brokers)
+
     async def _fetch(self, node: int, wanted: list[PartitionCopy], *, blocked: bool) -> int:
         """One fetch for these copies; the size of its answer."""
         connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
@@ -223,10 +247,11 @@ class Fetcher:
         topics: dict[str | UUID, list[k01_fetch.FetchPartition]] = {}
         by_key: dict[tuple[str | UUID, int], tuple[PartitionCopy, int]] = {}
         first = random.randrange(len(wanted))
+        max_bytes = self._answer_bytes()
         for copy in wanted[first:] + wanted[:first]:
             assignment = copy.assignment
             key: str | UUID = copy.source_id if by_id else assignment.topic
-            limit = min(copy.wanted_bytes, self._terms.partition_bytes)
+            limit = min(copy.wanted_bytes, self._terms.partition_bytes, max_bytes)
             topics.setdefault(key, []).append(
                 k01_fetch.FetchPartition(
                     assignment.partition,
@@ -246,7 +271,7 @@ class Fetcher:
             client_id=self._cluster.client_id,
             max_wait_ms=wait_ms,
             min_bytes=self._terms.fetch_min_bytes,
-            max_bytes=max(LEAST_ANSWER_BYTES, self._terms.fetch_max_bytes // max(1, len(self._copies))),
+            max_bytes=max_bytes,
             isolation_level=int(self._terms.read_committed),
             rack_id=self._terms.client_rack,
         )

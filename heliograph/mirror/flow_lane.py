@@ -29,6 +29,7 @@ from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.flusher import Flusher
 from heliograph.mirror.listener import Listener
 from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.pace import Pace
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settler import Settler
 
@@ -41,13 +42,16 @@ class Around(Protocol):
 
     index: int
     terms: EpochTerms
+    flow_count: int
 
     def time_left_ms(self) -> int: ...
     def end(self) -> None: ...
+    def flow_is_over(self) -> None: ...
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
     def cluster(
         self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security
     ) -> Cluster: ...
+    def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None: ...
 
 
 class FlowLane:
@@ -71,9 +75,11 @@ class FlowLane:
             epoch_id=lane.terms.epoch_id,
             time_left_ms=lane.time_left_ms,
             end=lane.end,
+            lose=self._lose,
         )
         may_write = self._listener.may_write
-        self._flusher = Flusher(self._copies, terms, source=source, target=target, may_write=may_write)
+        pace = lane.pace(terms.name, terms.shares[lane.index] if terms.shares else None)
+        self._flusher = Flusher(self._copies, terms, source=source, target=target, may_write=may_write, pace=pace)
         self._settler = Settler(
             self._copies,
             terms,
@@ -91,6 +97,8 @@ class FlowLane:
             on_trouble=self._on_trouble,
             time_left_ms=lane.time_left_ms,
             spawn=lane.spawn,
+            pace=pace,
+            flows=lane.flow_count,
         )
         self._sender = Sender(
             target,
@@ -100,8 +108,11 @@ class FlowLane:
             spawn=lane.spawn,
             copies=len(self._copies),
             may_send=lambda: lane.time_left_ms() > 0 and may_write(),
+            pace=pace,
         )
         self._pump_due = False
+        self.is_over = False
+        """Its leader leads no more, as far as we have heard: the lane goes on with its other flows."""
 
     # -- life ----------------------------------------------------------------------------
 
@@ -119,12 +130,24 @@ class FlowLane:
         self._fetcher.close()
         self._sender.stop()
 
-    async def finish(self) -> None:
-        """Let answers come in, then write down how far it went."""
+    def _lose(self) -> None:
+        """Write nothing more, before the lane's end."""
+        if not self.is_over:
+            self.is_over = True
+            self.stop()
+            self._lane.spawn(self._drain())
+            self._lane.flow_is_over()
+
+    async def _drain(self) -> None:
+        """Let answers come in; what has none by then must not arrive later on."""
         give_up = time.monotonic() + DRAIN_S
         while self._sender.in_flight and time.monotonic() < give_up:
             await asyncio.sleep(0.002)
         self._sender.abandon()
+
+    async def finish(self) -> None:
+        """Let answers come in, then write down how far it went."""
+        await self._drain()
         with contextlib.suppress(TimeoutError, HeliographError):  # the rows carry the same, settling finds the rest
             await asyncio.wait_for(self._flusher.flush(), DRAIN_S)
 

@@ -19,6 +19,7 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.model import FlowTerms
+from heliograph.mirror.pace import LIMIT, Pace
 from heliograph.mirror.runs import Page
 from heliograph.mirror.store import StoreKeys, store_keys
 
@@ -37,12 +38,16 @@ class Flusher:
         source: Cluster,
         target: Cluster,
         may_write: Callable[[], bool],
+        pace: Pace | None = None,
     ) -> None:
         self._copies = copies
         self._terms = terms
-        self._source = source
         self._target = target
         self._may_write = may_write
+        self._waits = [(cluster.alias, cluster.client_id, cluster.muted) for cluster in (source, target)]
+        """Who may keep us waiting: whose quota, as which client, for how long."""
+        if pace is not None:
+            self._waits.append((LIMIT, target.client_id, pace.waited))
         self._keys = {copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in copies}
         self._words: list[KeyValue] = []
         """To the driver, with the next flush."""
@@ -127,15 +132,12 @@ class Flusher:
         now = time.monotonic()
         if now < self._throttles_told + THROTTLE_TELL_S:
             return
-        for cluster in (self._source, self._target):
-            muted_ms = int(cluster.muted.take_s(now) * 1000)
+        for alias, client_id, muted in self._waits:
+            muted_ms = int(muted.take_s(now) * 1000)
             if muted_ms:
                 self._throttles_told = now
                 throttle = formats.Throttle(
-                    cluster=cluster.alias,
-                    client_id=cluster.client_id,
-                    muted_ms=muted_ms,
-                    time_ms=int(time.time() * 1000),
+                    cluster=alias, client_id=client_id, muted_ms=muted_ms, time_ms=int(time.time() * 1000)
                 )
                 self._words.append(formats.encode_throttle(self._terms.group_id, throttle))
 

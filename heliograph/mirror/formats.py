@@ -132,7 +132,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """A lane's word to its driver: a cluster's quota kept it waiting for so long since it last told."""
+    """A lane's word to its driver: a cluster's quota, or the flow's own limit (`pace.LIMIT` in the place of the alias),
+    kept it waiting for so long since it last told."""
 
     cluster: str
     client_id: str

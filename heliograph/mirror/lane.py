@@ -17,10 +17,12 @@ from typing import Any
 
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import BufferPool
+from heliograph.kafka.names import give_threads
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.flow_lane import FlowLane
 from heliograph.mirror.model import Assignment, EpochTerms, LedgerRow
+from heliograph.mirror.pace import Pace
 
 PARENT_CHECK_S = 0.5
 COLLECT_EVERY = 8
@@ -41,19 +43,21 @@ def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -
 
 
 class _Worker:
-    """What a worker process keeps from epoch to epoch: its event loop and its clusters."""
+    """What a worker process keeps from epoch to epoch: its event loop, its clusters, and what limits have let pass."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._clusters: dict[tuple[object, ...], Cluster] = {}
         self._pool = BufferPool()
+        self._paces: dict[str, Pace] = {}
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
             # A forked child has its parent's sockets: start afresh.
             self._clusters, self._pool = {}, BufferPool()
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+            give_threads(self._loop)
             gc.freeze()  # what was imported stays; collections need not look at it
         return self._loop
 
@@ -64,6 +68,14 @@ class _Worker:
             cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self._pool)
         cluster.security = security  # what is open stays; the next connection has the new secrets
         return cluster
+
+    def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None:
+        if bytes_per_second is None:
+            self._paces.pop(flow, None)
+            return None
+        pace = self._paces.setdefault(flow, Pace(bytes_per_second))
+        pace.set(bytes_per_second)
+        return pace
 
 
 _worker = _Worker()
@@ -83,6 +95,7 @@ class Lane:
         self._tasks: set[asyncio.Task[None]] = set()
         self._assignments = assignments
         self._flows: list[FlowLane] = []
+        self.flow_count = len({item.flow for item in assignments})
 
     async def run(self) -> list[LedgerRow]:
         flows = [
@@ -112,9 +125,18 @@ class Lane:
     def end(self) -> None:
         self._over.set()
 
+    def flow_is_over(self) -> None:
+        """One of the flows may not go on; the lane does as long as another may."""
+        if all(flow.is_over for flow in self._flows):
+            self.end()
+
     def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security) -> Cluster:
         """The client that this worker process keeps from epoch to epoch."""
         return _worker.cluster(alias, bootstrap, client_id, security)
+
+    def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None:
+        """What keeps a flow within its limit; None: it has none."""
+        return _worker.pace(flow, bytes_per_second)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
@@ -140,7 +162,8 @@ class Lane:
         """Wait for the deadline, the driver's word or silence, or the end of the Spark worker around us."""
         while not self._over.is_set():
             left = self._deadline - time.monotonic()
-            if left <= 0 or os.getppid() != self._parent or not all(flow.may_write() for flow in self._flows):
+            going_on = [flow for flow in self._flows if flow.may_write()]
+            if left <= 0 or os.getppid() != self._parent or not going_on:
                 return
             try:
                 await asyncio.wait_for(self._over.wait(), min(left, PARENT_CHECK_S))

@@ -21,7 +21,7 @@ from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.lease import Lease, Process
 from heliograph.mirror.losses import Loss
-from heliograph.mirror.model import LedgerRow
+from heliograph.mirror.model import FlowTerms, LedgerRow
 from heliograph.mirror.progress import Progress
 from heliograph.mirror.spells import Spell
 from heliograph.mirror.tenure import Tenure
@@ -35,6 +35,11 @@ RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 NAMED = 5
 """So many of many partitions are named."""
+TERMS_S = 1.0
+"""How soon a flow that lanes cannot be told of is tried again."""
+STEADY_S = 60.0
+"""A flow that comes to lead again sooner than this is not steady: the epoch of the others is not cut short for it at
+once, but after a pause that grows up to half of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,8 @@ class Surroundings:
     """There is something new for the plan."""
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """The driver ends with what this runs, and by what it raises."""
-    goes_without: Callable[[HeliographError], bool]
-    """Whether other flows are mirrored although this one cannot be."""
+    goes_without: Callable[[], bool]
+    """Whether there are other flows to mirror although this one cannot be."""
     beside: Callable[[FlowDriver], Iterable[Coroutine[Any, Any, None]]]
     """What is to run beside the copying of a flow."""
     is_copying: Callable[[], bool]
@@ -60,17 +65,23 @@ class FlowLife:
 
     def __init__(self, flow: FlowDriver, me: Process, around: Surroundings) -> None:
         self.flow = flow
-        self.tenure = flow.tenure = Tenure(flow, me, lease_ms=around.lease_ms, on_change=around.replan)
+        self.tenure = flow.tenure = Tenure(flow, me, lease_ms=around.lease_ms, on_change=self._on_lead)
         self.is_ready = False
         """It is ours, and its partitions may be planned."""
         self.is_waiting = flow.flow.is_running
         """Another process leads it, or that is not known yet."""
         self.resting = asyncio.Event()
-        """Set while no epoch of ours runs that has the flow."""
+        """Set while no epoch of ours runs that has the flow, and all that one reported is answered."""
         self.resting.set()
         self._around = around
         self._progress = Progress()
         self._rows_taken = Spell()
+        self._taking: asyncio.Task[None] | None = None
+        """What the last epoch reported is being answered."""
+        self._told = Spell()
+        self._telling: asyncio.Task[None] | None = None
+        self._led_at = float("-inf")
+        self._lead_pause_s = 0.0
 
     async def live(self) -> None:
         """Come to lead a flow, keep it company while it is ours, stand by when it is not, and so on."""
@@ -156,7 +167,7 @@ class FlowLife:
             except (ConfigError, ProtocolError) as error:
                 if await self._may_restart(str(error)):
                     continue
-                if not self._around.goes_without(error):
+                if not self._around.goes_without():
                     raise
                 log.error("%s: not mirrored: %s", flow.name, error)
                 return False
@@ -181,8 +192,62 @@ class FlowLife:
         restarts.note()
         return True
 
-    async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
-        """What the lanes of an epoch report; of a flow that another leads now the ledger has it."""
+    # -- epochs --------------------------------------------------------------------------
+
+    @property
+    def may_be_planned(self) -> bool:
+        """It is ours, and waits for no answer to what its last epoch reported."""
+        return self.is_ready and (self._taking is None or self._taking.done())
+
+    def _on_lead(self) -> None:
+        """Whether we lead has changed. If we do again, the plan is to have the flow; if not, its lanes hear of it."""
+        if not self.is_ready or not self.tenure.leads():
+            return
+        now = time.monotonic()
+        is_steady = now - self._led_at >= STEADY_S
+        self._lead_pause_s = 0.0 if is_steady else min(max(1.0, 2 * self._lead_pause_s), STEADY_S / 2)
+        self._led_at = now
+        asyncio.get_running_loop().call_later(self._lead_pause_s, self._around.replan)
+
+    def terms(self) -> FlowTerms | None:
+        """What lanes are told; None if that cannot be said now, and the next plan follows when it can."""
+        try:
+            terms = self.flow.terms()
+        except HeliographError as error:
+            if self._told.is_news(str(error)):
+                log.warning("%s: not in the plan: %s; trying again", self.flow.name, error)
+            if self._telling is None or self._telling.done():
+                self._telling = self._around.spawn(self._until_told())
+            return None
+        if lasted := self._told.end():
+            log.info("%s: in the plan again %s", self.flow.name, lasted)
+        return terms
+
+    async def _until_told(self) -> None:
+        """Look again and again, without a plan: the others copy meanwhile."""
+        while True:
+            await asyncio.sleep(TERMS_S)
+            try:
+                self.flow.terms()
+            except HeliographError:
+                continue
+            self._around.replan()
+            return
+
+    def take_rows(self, rows: Sequence[LedgerRow]) -> asyncio.Task[None]:
+        """What the lanes of an epoch report; until it is answered the flow is in no plan."""
+        self._taking = self._around.spawn(self._take_rows(rows))
+        return self._taking
+
+    def rest(self) -> None:
+        """The epoch is over."""
+        if self._taking is None or self._taking.done():
+            self.resting.set()
+        else:
+            self._taking.add_done_callback(lambda _: self.resting.set())
+
+    async def _take_rows(self, rows: Sequence[LedgerRow]) -> None:
+        """Of a flow that another leads now the ledger has it."""
         if not self.is_ready:
             return
         try:

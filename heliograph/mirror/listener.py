@@ -2,7 +2,7 @@
 
 Two things stand there. An order of the driver's ends the epoch. Renewals of the lease say
 that our driver still leads; a lane that hears of another leader, or nothing for too long,
-may write nothing more: what it knows may be of the past.
+may write nothing more for this flow: what it knows may be of the past.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ class Listener:
         epoch_id: int,
         time_left_ms: Callable[[], int],
         end: Callable[[], None],
+        lose: Callable[[], None],
     ) -> None:
-        """`owner` is our driver; `end` ends the lane."""
+        """`owner` is our driver; `end` ends the lane, `lose` its part in this flow."""
         self._target = target
         self._terms = terms
         self._owner = owner
         self._epoch_id = epoch_id
         self._time_left_ms = time_left_ms
         self._end = end
+        self._lose = lose
         self._patience_s = LANE_SHARE * terms.lease_ms / 1000
         self._heard_at = clock()
         """When we last heard that our leader leads."""
@@ -59,7 +61,7 @@ class Listener:
         patience_s = self._patience_s
         if not self._is_deposed and (not patience_s or clock() < self._heard_at + patience_s):
             return True
-        self._end()
+        self._lose()
         return False
 
     async def run(self) -> None:
@@ -100,6 +102,6 @@ class Listener:
                 self._end()
             case Lease() if word.term > self._terms.term > 0:
                 self._is_deposed = True
-                self._end()
+                self._lose()
             case Lease() if word.term == self._terms.term and word.holder.owner == self._owner and self.may_write():
                 self._heard_at = max(self._heard_at, asked_at)

@@ -127,6 +127,8 @@ class FlowTerms:
     """Of the lease under which the epoch runs."""
     lease_ms: int = 0
     """How long the leader may be silent; 0: there is no lease."""
+    shares: tuple[float, ...] = ()
+    """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
 
     @property
     def rule(self) -> str:

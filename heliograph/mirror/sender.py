@@ -5,7 +5,8 @@ connection's requests in turn, partition by partition, so many partitions share 
 A request carries one batch for each partition of its channel that has one; up to five
 requests are in flight on a channel. A partition's pieces leave by one channel only, in
 order. An answer is believed only if the batch stands where it was expected; anything
-else puts the copy in doubt.
+else puts the copy in doubt. Where the flow has a limit, all channels wait together for
+what may be sent, and take turns.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
 from heliograph.mirror.doubts import was_forestalled
 from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
+from heliograph.mirror.pace import Pace
 from heliograph.mirror.refusals import REFUSALS, refused_by_target
 
 MAX_REQUESTS = 5
@@ -100,6 +102,7 @@ class Sender:
         spawn: Spawn,
         copies: int,
         may_send: Callable[[], bool] = lambda: True,
+        pace: Pace | None = None,
     ) -> None:
         self._cluster = cluster
         self._terms = terms
@@ -110,6 +113,9 @@ class Sender:
         self._width = min(1 + copies // CHANNEL_COPIES, MAX_CHANNELS)
         self._channels: dict[tuple[int, int], _Channel] = {}
         self._open = True
+        self._pace = pace
+        self._rest: asyncio.TimerHandle | None = None
+        """Set while the flow's limit keeps all channels waiting."""
 
     @property
     def in_flight(self) -> int:
@@ -118,6 +124,8 @@ class Sender:
     def stop(self) -> None:
         """Send nothing more; answers still come in."""
         self._open = False
+        if self._rest is not None:
+            self._rest.cancel()
 
     def abandon(self) -> None:
         """Close the connections that still owe an answer: nothing of this lane may arrive later on."""
@@ -143,7 +151,7 @@ class Sender:
 
     def pump(self) -> None:
         """Send what can be sent now."""
-        for channel in self._channels.values():
+        for channel in tuple(self._channels.values()):
             if channel.ready:
                 self._pump(channel)
 
@@ -163,10 +171,26 @@ class Sender:
                 self._spawn(self._connect(channel))
             return
         while self._open and channel.ready and channel.in_flight < MAX_REQUESTS and self._may_send():
-            pieces = self._collect(channel)
+            room_bytes = REQUEST_BYTES if self._pace is None else min(REQUEST_BYTES, self._pace.allowance())
+            if self._pace is not None and (room_bytes <= 0 or self._rest is not None):
+                self._wait_for(self._pace)
+                return
+            pieces = self._collect(channel, room_bytes)
             if not pieces:
                 return
+            if self._pace is not None:
+                self._pace.spend(sum(piece.data.nbytes for _, piece in pieces))
+                self._channels[channel.node, channel.index] = self._channels.pop((channel.node, channel.index))
             self._send(channel, channel.connection, pieces)
+
+    def _wait_for(self, pace: Pace) -> None:
+        """The limit is used up: all channels wait, and those that sent last have the last turn then."""
+        if self._rest is None:
+            self._rest = asyncio.get_running_loop().call_later(pace.wait_s(), self._go_on)
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self.pump()
 
     async def _connect(self, channel: _Channel) -> None:
         try:
@@ -182,12 +206,12 @@ class Sender:
         if channel.connection is not None and channel.connection.is_open:
             self._pump(channel)
 
-    def _collect(self, channel: _Channel) -> list[tuple[PartitionCopy, Piece]]:
+    def _collect(self, channel: _Channel, room_bytes: int) -> list[tuple[PartitionCopy, Piece]]:
         """One piece of each ready copy, as much as a request holds; copies served go to the end of the line."""
         pieces: list[tuple[PartitionCopy, Piece]] = []
         size = 0
         now_ms = int(time.time() * 1000)
-        small_bytes = channel.small_bytes
+        small_bytes = channel.small_bytes if self._pace is None else 0  # under a limit the way is not to be filled
         for copy in list(channel.ready):
             del channel.ready[copy]
             try:
@@ -201,7 +225,7 @@ class Sender:
             if copy.has_work:
                 channel.ready[copy] = None
             size += piece.data.nbytes
-            if size >= REQUEST_BYTES:
+            if size >= room_bytes:
                 break
         return pieces
 

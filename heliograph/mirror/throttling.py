@@ -1,4 +1,4 @@
-"""What the quotas of clusters cost a flow, told once when it begins, once when it is over, and counted."""
+"""What quotas of clusters and its own limit cost a flow: told when it begins and when it is over, and counted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+
+from heliograph.mirror.pace import LIMIT
 
 log = logging.getLogger("heliograph")
 
@@ -31,6 +33,11 @@ class _Spell:
         return max(by_client.values(), default=0.0)
 
 
+def shown(alias: str) -> str:
+    """Who keeps a flow waiting: a cluster's quota, or its own limit (`LIMIT` in the place of an alias)."""
+    return f"held back by {LIMIT}" if alias == LIMIT else f'throttled by "{alias}"'
+
+
 class Throttling:
     """Of one flow, by the alias of the cluster that throttles it."""
 
@@ -50,27 +57,29 @@ class Throttling:
         spell.seconds += seconds
         spell.reports.append((now, client_id, seconds))
         self.total_s[alias] = self.total_s.get(alias, 0.0) + seconds
-        if is_new:
+        if is_new and alias == LIMIT:
+            log.info("%s: %s: %.1f s so far; copying goes on at that rate", self._flow, shown(alias), seconds)
+        elif is_new:
             log.warning(
-                '%s: throttled by "%s": %.1f s so far; it has a quota for our user or for client id "%s", which is '
+                '%s: %s: %.1f s so far; it has a quota for our user or for client id "%s", which is '
                 "obeyed: copying goes on as fast as that allows",
-                *(self._flow, alias, seconds, client_id),
+                *(self._flow, shown(alias), seconds, client_id),
             )
 
     def look(self) -> str:
         """Say what is over; what goes on, for the line of progress."""
         now = self._clock()
-        shown = []
+        lasting = []
         for alias, spell in list(self._spells.items()):
             while spell.reports and spell.reports[0][0] < now - WINDOW_S:
                 spell.reports.popleft()
             if now - spell.last >= QUIET_S:
                 del self._spells[alias]
                 log.info(
-                    '%s: no longer throttled by "%s": it was for %.1f s, and our clients waited %.1f s in that time',
-                    *(self._flow, alias, spell.last - spell.began, spell.seconds),
+                    "%s: no longer %s: it was for %.1f s, and our clients waited %.1f s in that time",
+                    *(self._flow, shown(alias), spell.last - spell.began, spell.seconds),
                 )
                 continue
             window = min(WINDOW_S, max(now - spell.began, spell.worst_s()))
-            shown.append(f'throttled by "{alias}" {spell.worst_s():.1f} s of the last {window:.0f} s')
-        return ", ".join(shown)
+            lasting.append(f"{shown(alias)} {spell.worst_s():.1f} s of the last {window:.0f} s")
+        return ", ".join(lasting)

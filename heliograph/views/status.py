@@ -20,7 +20,7 @@ from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
-from heliograph.mirror.throttling import QUIET_S
+from heliograph.mirror.throttling import QUIET_S, shown
 from heliograph.render import Row
 
 STANDBY_S = 3 * tenure.STANDBY_S
@@ -89,7 +89,7 @@ class FlowStatus:
     """Of this leader's, by `auto.restart`."""
     lacks: tuple[str, ...] = ()
     throttled: tuple[str, ...] = ()
-    """By which cluster's quota, at the moment."""
+    """By which cluster's quota, or by the flow's own limit, at the moment."""
     losses: tuple[Loss, ...] = ()
     """Those that nobody has acknowledged."""
     is_ready: bool = False
@@ -180,7 +180,7 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
 def _throttled(ledger: Ledger) -> tuple[str, ...]:
     """Clients tell it every few seconds while it lasts."""
     fresh = [item for item in ledger.throttles.values() if time.time() - item.time_ms / 1000 < QUIET_S]
-    return tuple(f'throttled by "{alias}"' for alias in sorted({item.cluster for item in fresh}))
+    return tuple(map(shown, sorted({item.cluster for item in fresh})))
 
 
 def _since(time_ms: int) -> float | None:

@@ -21,9 +21,9 @@ from heliograph.kafka.connection import (
     Buffer,
     BufferPool,
     Connection,
-    loopback_or_same,
     open_connection,
 )
+from heliograph.kafka.names import loopback_or_same
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import IOV_MAX
 

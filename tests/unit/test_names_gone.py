@@ -14,6 +14,7 @@ import pytest
 
 from heliograph.errors import Unreachable
 from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.names import give_threads, resolve
 from heliograph.kafka.types import BrokerAddress
 from tests.fake_cluster import FakeCluster
 from tests.unit.lanes import World, numbers, recent, run
@@ -110,5 +111,22 @@ def test_a_lane_goes_on_when_names_resolve_again(resolver: Resolver) -> None:
                 resolver.is_gone = False
                 await lane.until_copied(3)
             assert world.copied() == numbers(3)
+
+    run(test())
+
+
+def test_names_that_nobody_answers_for_keep_no_others_waiting(resolver: Resolver) -> None:
+    """Those of one cluster are more than the threads that Python would give."""
+
+    async def test() -> None:
+        give_threads(asyncio.get_running_loop())
+        resolver.is_silent = True
+        silent = [BrokerAddress(f"broker-{number}.test", 9092) for number in range(40)]
+        lookups = [asyncio.ensure_future(resolve(address, where="a")) for address in silent]
+        while resolver.asked < len(silent):
+            await asyncio.sleep(0.01)
+        assert await asyncio.wait_for(resolve(BrokerAddress("127.0.0.1", 9092), where="b"), 5)
+        resolver.awake.set()
+        assert all(isinstance(found, Unreachable) for found in await asyncio.gather(*lookups, return_exceptions=True))
 
     run(test())

@@ -78,11 +78,29 @@ def test_a_quiet_flow_gets_the_slot_that_a_busy_one_leaves() -> None:
     assert [{item.flow for item in lane} for lane in plan.lanes] == [{"a->b"}, {"b->a"}]
 
 
-def test_every_flow_is_in_every_epoch_with_fewer_slots_than_flows() -> None:
-    flows = {"a->b": 3, "b->a": 1, "a->c": 2}
-    rates = {("a->b", "t", 0): 1e9}
-    plan = plan_epoch(1, assignments(flows), rates=rates, tasks_max=dict.fromkeys(flows, 4), slots=2)
-    assert {item.flow for lane in plan.lanes for item in lane} == set(flows)
+MESH = [f"{source}->{target}" for source in "abcd" for target in "abcd" if source != target]
+
+
+@given(
+    sizes=st.dictionaries(st.sampled_from(MESH), st.integers(1, 12), min_size=2),
+    data=st.data(),
+    slots=st.integers(1, 3),
+)
+def test_every_flow_is_in_every_epoch_with_fewer_slots_than_flows(
+    sizes: dict[str, int], data: st.DataObject, slots: int
+) -> None:
+    """However busy some are; rates are those of one epoch after the other."""
+    tasks_max = {flow: data.draw(st.integers(1, 4)) for flow in sizes}
+    items = assignments(sizes)
+    rates: dict[tuple[str, str, int], float] = {}
+    for epoch_id in range(3):
+        plan = plan_epoch(epoch_id, items, rates=rates, tasks_max=tasks_max, slots=slots)
+        assert len(plan.lanes) == min(slots, useful_lanes(sizes, tasks_max)), "no slot is idle while there is work"
+        assert {item.flow for lane in plan.lanes for item in lane} == set(sizes)
+        carried = [{item.flow for item in lane} for lane in plan.lanes]
+        if len(sizes) > slots:
+            assert max(map(len, carried)) > 1
+        rates |= {key_of(item): data.draw(st.sampled_from([0.0, 1e3, 1e9])) for item in items[:8]}
 
 
 def workforce(names: str, slots: int | None = None) -> Workforce:
