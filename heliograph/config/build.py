@@ -168,9 +168,7 @@ def _build_topic_sync(parts: FlowParts, flow: _Reader, report: Report) -> TopicS
         acls_interval_s=flow.number("sync.topic.acls.interval.seconds"),
         acls_prefixed=flow.flag("sync.topic.acls.prefixed"),
         acls_delete=flow.flag("sync.topic.acls.delete"),
-        group_acls=_build_filter(flow, "groups", "groups.exclude", report)
-        if flow.flag("sync.group.acls.enabled")
-        else None,
+        group_acls=build_group_filter(flow, parts, report) if flow.flag("sync.group.acls.enabled") else None,
         write_on_failover=flow.flag("write.on.failover"),
     )
 

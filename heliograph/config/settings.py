@@ -89,7 +89,7 @@ class TopicSync:
     acls_prefixed: bool
     """Also rules on prefixes and on everything."""
     acls_delete: bool
-    group_acls: NameFilter | None
+    group_acls: Filter | None
     """The groups whose rules are copied too; None: of none."""
     write_on_failover: bool
 
