@@ -116,7 +116,9 @@ class TargetTopics:
         return results
 
     def _tell_unread(self, errors: Sequence[HeliographError]) -> None:
-        if errors and self._unread.is_news(str(errors[0])):
+        if not errors:
+            self._unread.end()
+        elif self._unread.is_news(str(errors[0])):
             log.warning("%s: new topics are made with the target's own settings: %s", self._flow.name, errors[0])
 
     def _note(self, results: Mapping[str, HeliographError | None]) -> None:
