@@ -28,8 +28,12 @@ from tests.fake_cluster import (
     k15_describe_groups,
     k16_list_groups,
     k18_api_versions,
+    k19_create_topics,
     k22_init_producer_id,
     k23_offset_for_leader_epoch,
+    k29_describe_acls,
+    k32_describe_configs,
+    k37_create_partitions,
 )
 from tests.fake_cluster.group import FakeGroup
 from tests.fake_cluster.partition import FakePartition, FakeTopic
@@ -47,8 +51,12 @@ HANDLERS: dict[int, ModuleType] = {
         k15_describe_groups,
         k16_list_groups,
         k18_api_versions,
+        k19_create_topics,
         k22_init_producer_id,
         k23_offset_for_leader_epoch,
+        k29_describe_acls,
+        k32_describe_configs,
+        k37_create_partitions,
     )
 }
 SILENCE = b""
@@ -181,23 +189,30 @@ class FakeCluster:
 
     def create(self, name: str, partitions: int = 1) -> FakeTopic:
         """Make a topic, or make it anew with another id; leaders go round."""
-        nodes = list(self.brokers)
-        self.topics[name] = FakeTopic(
-            name, [FakePartition(nodes[index % len(nodes)], nodes) for index in range(partitions)]
-        )
+        self.topics[name] = FakeTopic(name, [])
+        self.grow(name, partitions)
         return self.topics[name]
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic so many partitions."""
+        nodes, topic = list(self.brokers), self.topics[name]
+        there = len(topic.partitions)
+        topic.partitions += (FakePartition(nodes[index % len(nodes)], nodes) for index in range(there, partitions))
+
+    def delete(self, name: str) -> None:
+        del self.topics[name]
 
     def partition(self, topic: str, index: int) -> FakePartition:
         return self.topics[topic].partitions[index]
 
     def find(self, key: str | UUID, index: int) -> FakePartition | None:
-        for topic in self.topics.values():
-            if key in (topic.name, topic.topic_id) and index < len(topic.partitions):
-                return topic.partitions[index]
-        return None
+        topic = self.topics.get(self.name_of(key))
+        return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
 
     def name_of(self, key: str | UUID) -> str:
-        return next((topic.name for topic in self.topics.values() if key in (topic.name, topic.topic_id)), "")
+        if isinstance(key, str):
+            return key if key in self.topics else ""
+        return next((topic.name for topic in self.topics.values() if key == topic.topic_id), "")
 
     def append(self, topic: str, index: int, records: Sequence[NewRecord], *, codec: int = 0, gap: int = 0) -> int:
         """Append one batch as some producer without an id would; `gap` leaves offsets out before it."""
