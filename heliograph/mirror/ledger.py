@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.mirror import formats
+from heliograph.mirror.kept_troubles import is_lasting
 from heliograph.mirror.lease import Clock, Leadership, Lease, clock
 from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
@@ -211,6 +212,8 @@ class Ledger:
     """By owner; who waited when that was written."""
     throttles: dict[tuple[str, str], formats.Throttle] = field(default_factory=dict)
     """The last word of each client, by (cluster, client id)."""
+    troubles: dict[PartitionName, formats.Trouble] = field(default_factory=dict)
+    """What keeps partitions waiting, or, with `WHOLE_TOPIC`, what the target refuses of a topic."""
     losses: dict[LossKey, Loss] = field(default_factory=dict)
     topic: str = ""
     """Where it was read."""
@@ -265,6 +268,16 @@ class Ledger:
                 self.standbys[record.owner] = record
             case formats.Throttle():
                 self.throttles[record.cluster, record.client_id] = record
+            case formats.Trouble():
+                self.take_troubles([record])
+
+    def take_troubles(self, troubles: Iterable[formats.Trouble]) -> None:
+        for trouble in troubles:
+            where = (trouble.topic, trouble.partition)
+            if is_lasting(trouble):
+                self.troubles[where] = trouble
+            else:
+                self.troubles.pop(where, None)
 
     def translate(self, where: PartitionName, offset: int) -> Translation | None:
         known = self.partitions.get(where)

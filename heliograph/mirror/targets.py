@@ -7,8 +7,10 @@ and tried again with every look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ClusterError, HeliographError
@@ -22,6 +24,8 @@ log = logging.getLogger("heliograph")
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 _LIMITS = ("max.message.bytes", "message.timestamp.type")
+LIMITS_S = 30.0
+"""How often what all topics accept is read again; of a topic that is new, with the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class TargetTopics:
         self._cluster = cluster
         self._spell = Spell()
         self._limits: dict[str, TargetLimits] = {}
+        self._limits_of: dict[str, UUID] = {}
+        """The ids of the topics whose limits are known."""
+        self._limits_read_at = 0.0
         self.refused: dict[str, HeliographError] = {}
         """By name on the target."""
 
@@ -49,6 +56,15 @@ class TargetTopics:
 
     def limits(self, remote: str) -> TargetLimits:
         return self._limits.get(remote, TargetLimits())
+
+    def refusals(self, wanted: Mapping[str, str]) -> dict[str, HeliographError]:
+        """Of the topics, by their names on the source, those that the target did not make or grow."""
+        return {topic: self.refused[remote] for topic, remote in wanted.items() if remote in self.refused}
+
+    def forget_limits(self, remotes: Iterable[str]) -> None:
+        """What these accept has changed: the next look reads it."""
+        for remote in remotes:
+            self._limits_of.pop(remote, None)
 
     async def ensure(self, source: Catalogue, wanted: Mapping[str, str]) -> Catalogue:
         """Create missing topics, grow short ones, read what they accept; the target's catalogue after that."""
@@ -72,7 +88,9 @@ class TargetTopics:
         if made:
             await wait_for_topics(self._cluster, made)
             target = await self._cluster.refresh()
-        await self._read_limits([remote for remote in counts if remote in target.topics])
+        await self._read_limits(
+            {remote: target.topics[remote].topic_id for remote in counts if remote in target.topics}
+        )
         return target
 
     def _note(self, results: Mapping[str, HeliographError | None]) -> None:
@@ -84,18 +102,25 @@ class TargetTopics:
                 self.refused[remote] = error
                 log.error("%s: not mirrored in full: %s", self._flow.name, error)
 
-    async def _read_limits(self, remotes: Sequence[str]) -> None:
-        if not remotes:
+    async def _read_limits(self, topics: Mapping[str, UUID]) -> None:
+        """Of those that are new, and now and then of all."""
+        now = time.monotonic()
+        all_due = now - self._limits_read_at >= LIMITS_S
+        wanted = [name for name, topic_id in topics.items() if all_due or self._limits_of.get(name) != topic_id]
+        if not wanted:
             return
         try:
-            configs = await topic_configs(self._cluster, remotes, _LIMITS)
+            configs = await topic_configs(self._cluster, wanted, _LIMITS)
         except ClusterError as error:
             if self._spell.is_news(str(error)):
                 log.warning("%s: limits of the target's topics not read: %s", self._flow.name, error)
             return
         if lasted := self._spell.end():
             log.info("%s: limits of the target's topics are read again %s", self._flow.name, lasted)
+        if all_due:
+            self._limits_read_at = now
         for name, values in configs.items():
+            self._limits_of[name] = topics[name]
             self._limits[name] = TargetLimits(
                 int(values.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
                 values.get("message.timestamp.type") == "LogAppendTime",

@@ -30,6 +30,4 @@ def _grow(call: Call, wanted: Any) -> Any:
         code = INVALID_PARTITIONS
     if not code and not call.request.validate_only:
         cluster.grow(wanted.name, wanted.count)
-    return CreatePartitionsResponse.CreatePartitionsTopicResult(
-        name=wanted.name, error_code=code, error_message=None
-    )
+    return CreatePartitionsResponse.CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=None)
