@@ -55,11 +55,11 @@ def topics(
 
     settings = _load_flows(config, secrets)
     flows = settings.enabled_flows if name is None else (flow_named(settings, name),)
-    found, problems = asyncio.run(read_topics(settings, flows))
+    found, problems, unread = asyncio.run(read_topics(settings, flows))
     if found or not problems or output is not OutputFormat.TABLE:
         _show_topics(found, output, by_partition=by_partition, diff=diff)
     if diff:
-        problems += _not_compared(flows, found)
+        problems += unread + _not_compared(flows, found)
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:

@@ -214,7 +214,7 @@ class FlowLife:
             wanted = flow.flow.refresh_topics_enabled or not is_whole
             try:
                 await asyncio.wait_for(flow.changed.wait(), pause if wanted else None)
-                await asyncio.sleep(max(GATHER_S, LOOK_SHARE * took_s))
+                await asyncio.sleep(max(GATHER_S, min(LOOK_SHARE * took_s, INCOMPLETE_S)))
                 flow.changed.clear()
             except TimeoutError:
                 pass

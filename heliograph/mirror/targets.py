@@ -87,7 +87,7 @@ class TargetTopics:
         made = [name for name in (*(topic.name for topic in missing), *short) if results[name] is None]
         if made:
             await wait_for_topics(self._cluster, made)
-            target = await self._cluster.refresh()
+            target = self._cluster.catalogue
         await self._read_limits(
             {remote: target.topics[remote].topic_id for remote in counts if remote in target.topics}
         )

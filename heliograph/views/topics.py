@@ -19,6 +19,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.discovery import named
 from heliograph.mirror.ledger import Ledger
 from heliograph.views.differences import Differences, read_differences
 from heliograph.views.status import Leader
@@ -33,7 +34,9 @@ MIN_RATE_S, MAX_RATE_S, FLUSHES = 1.0, 5.0, 1.2
 class TopicViews(NamedTuple):
     views: list[TopicView]
     problems: list[str]
-    """Flows of which nothing can be shown, or not all, and why."""
+    """Flows of which nothing can be shown, and why."""
+    unread: list[str]
+    """Topics whose settings a cluster does not show us, and why."""
 
 
 class _Source(NamedTuple):
@@ -47,7 +50,9 @@ async def read_topics(settings: Settings, flows: Sequence[Flow]) -> TopicViews:
     """All topics of the sources, worst first. A flow whose target does not answer hides no other."""
     found = await asyncio.gather(*(_flow_topics(flow, settings) for flow in flows))
     views = sorted((view for part in found for view in part.views), key=lambda view: view.rank)
-    return TopicViews(views, [text for part in found for text in part.problems])
+    return TopicViews(
+        views, [text for part in found for text in part.problems], [text for part in found for text in part.unread]
+    )
 
 
 async def _flow_topics(flow: Flow, settings: Settings) -> TopicViews:
@@ -58,7 +63,7 @@ async def _flow_topics(flow: Flow, settings: Settings) -> TopicViews:
     try:
         return await _read(flow, source, target)
     except HeliographError as error:
-        return TopicViews([], [f"{flow.name}: {error}"])
+        return TopicViews([], [f"{flow.name}: {error}"], [])
     finally:
         source.close()
         target.close()
@@ -85,9 +90,11 @@ async def _read(flow: Flow, source: Cluster, target: Cluster) -> TopicViews:
         is_led=_is_led(ledger),
         differing=differences.found if differences is not None else {},
     )
-    unread = differences.unread if differences is not None else {}
-    problems = [f"{flow.name}: settings of {topic} are not shown: {why}" for topic, why in unread.items()]
-    return TopicViews(topic_views(flow, reading), problems)
+    reasons: dict[str, list[str]] = {}
+    for topic, why in (differences.unread if differences is not None else {}).items():
+        reasons.setdefault(why, []).append(topic)
+    unread = [f"{flow.name}: settings of {named(names)} are not shown to us: {why}" for why, names in reasons.items()]
+    return TopicViews(topic_views(flow, reading), [], unread)
 
 
 async def _look_at_source(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) -> _Source:

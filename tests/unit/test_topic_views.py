@@ -330,7 +330,23 @@ def test_a_flow_that_never_ran_shows_what_it_would_mirror() -> None:
     ]
 
 
-def test_a_target_that_does_not_answer_is_a_problem_and_settings_that_are_not_shown_too() -> None:
+def test_settings_that_are_not_shown_to_us_hide_nothing_else() -> None:
+    def forbid(world: World) -> None:
+        async def refuse(call: Any) -> Any:
+            answer = await call.proceed()
+            for result in answer.results:
+                result.error_code, result.configs = 29, []
+            return answer
+
+        world.source.control(DESCRIBE_CONFIGS, refuse)
+
+    found = shown(forbid)
+    assert row_of_t(found)["configs that differ"] is None
+    assert len(found.unread) == 1
+    assert found.unread[0].startswith("a->b: settings of t, u are not shown to us: NOT_AUTHORIZED")
+
+
+def test_a_target_that_does_not_answer_is_a_problem() -> None:
     async def test() -> TopicViews:
         async with a_world() as world:
             settings = parse_settings(world.settings(""))
@@ -366,7 +382,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     differing = {"t": (ConfigDifference("t", "retention.ms", "1", "7", "set"),)}
 
     async def read(_: object, flows: Sequence[Flow]) -> TopicViews:
-        return TopicViews([view for flow in flows for view in topic_views(flow, reading(differing=differing))], [])
+        return TopicViews([view for flow in flows for view in topic_views(flow, reading(differing=differing))], [], [])
 
     monkeypatch.setattr(module, "read_topics", read)
     return path
@@ -409,7 +425,7 @@ def test_a_diff_without_the_source_fails(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def read(_: object, flows: Sequence[Flow]) -> TopicViews:
-        return TopicViews(topic_views(flows[0], reading(seen_s=90.0)), [])
+        return TopicViews(topic_views(flows[0], reading(seen_s=90.0)), [], [])
 
     monkeypatch.setattr(module, "read_topics", read)
     assert run("topics", str(config)) == 0
