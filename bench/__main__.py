@@ -27,6 +27,7 @@ from bench.machine import describe_commit, describe_machine
 from bench.report import REPORTS, is_good, render_text, write_documents
 from bench.session import Session, describe_systems
 from bench.works import (
+    DISCOVERY_WORKS,
     LATENCY_WORKS,
     LEDGER_WORKS,
     PLAIN,
@@ -134,6 +135,7 @@ def _measure(
                 (LoadWork().name, partial(session.loading, LoadWork())),
                 (GroupsWork().name, partial(session.groups, GroupsWork())),
                 *((ledger.name, partial(session.ledger, ledger)) for ledger in LEDGER_WORKS),
+                *((look.name, partial(session.discovery, look)) for look in DISCOVERY_WORKS),
             ]
             _attempt(session, [task for task in tasks if task[0] in works])
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.systems import HELIOGRAPH, MM2_DEFAULT, MM2_TUNED
 from bench.works import (
+    DISCOVERY_WORKS,
     IDLE_LIMIT_PERCENT,
     LANE_MEMORY_LIMIT_MB,
     LATENCY_WORKS,
@@ -18,6 +19,7 @@ from bench.works import (
     WIDE_CPU_FACTOR,
     WIDE_WORK,
     WORKS,
+    DiscoveryWork,
     GroupsWork,
     IdleWork,
     LatencyWork,
@@ -99,6 +101,7 @@ def judge(runs: Sequence[Run]) -> list[Figure]:
         (LoadWork().name, partial(_load_figures, runs)),
         (GroupsWork().name, partial(_groups_figures, runs)),
         *((ledger.name, partial(_ledger_figures, runs, ledger)) for ledger in LEDGER_WORKS),
+        *((look.name, partial(_discovery_figures, runs, look)) for look in DISCOVERY_WORKS),
     ]
     return [figure for work, figures in rules if work in measured for figure in figures()] + _lane_figures(runs)
 
@@ -228,6 +231,21 @@ def _ledger_figures(runs: Sequence[Run], work: LedgerWork) -> list[Figure]:
         return Figure(work=work.name, what=what, value=value, bound=bound, at_least=False, strict=True, unit=unit)
 
     return [figure("translate_s", work.limit_s, " s"), figure("peak_mb", work.limit_mb, " MB")]
+
+
+def _discovery_figures(runs: Sequence[Run], work: DiscoveryWork) -> list[Figure]:
+    where = "real brokers" if work.on_brokers else "fake clusters"
+    on = f"{work.all_partitions:,} partitions on {where}"
+
+    def figure(what: str, field: str, bound: float) -> Figure:
+        value = median_of(runs, work.name, HELIOGRAPH, field)
+        return Figure(work=work.name, what=what, value=value, bound=bound, at_least=False, strict=True, unit=" s")
+
+    return [
+        figure(f"a refresh of {on}", "refresh_s", work.limit_s),
+        figure(f"a refresh that finds {work.new} new topics", "look_with_new_s", work.limit_s),
+        figure("the plan for all of them", "plan_s", work.plan_limit_s),
+    ]
 
 
 def _lane_figures(runs: Sequence[Run]) -> list[Figure]:

@@ -15,7 +15,7 @@ from typing import Any
 from bench.figures import SYSTEM_ORDER, Figure, Run, judge, median_of, ratio, select_runs, works_of
 from bench.plot import draw_plot
 from bench.systems import HELIOGRAPH, MM2_TUNED
-from bench.works import LATENCY_WORKS, LEDGER_WORKS, GroupsWork, IdleWork, LoadWork, ResumeWork
+from bench.works import DISCOVERY_WORKS, LATENCY_WORKS, LEDGER_WORKS, GroupsWork, IdleWork, LoadWork, ResumeWork
 
 Report = Mapping[str, Any]
 Table = list[list[str]]
@@ -26,7 +26,16 @@ PAGE = DOCS / "benchmarks.md"
 PLOT = DOCS / "benchmarks.png"
 
 _SPECIAL = tuple(
-    work.name for work in (*LATENCY_WORKS, ResumeWork(), IdleWork(), LoadWork(), GroupsWork(), *LEDGER_WORKS)
+    work.name
+    for work in (
+        *LATENCY_WORKS,
+        ResumeWork(),
+        IdleWork(),
+        LoadWork(),
+        GroupsWork(),
+        *LEDGER_WORKS,
+        *DISCOVERY_WORKS,
+    )
 )
 
 
@@ -199,6 +208,10 @@ commits, translating, checkpoints, writing the target's groups), as the mirror t
 makes the groups.
 - Ledger: a group is translated by `MirrorClient` in a fresh interpreter, from a ledger of runs of three records with \
 a marker between; the time is that of the call, the memory that of the process.
+- Discovery: the driver's side of a flow looks at its topics, without Spark, on the fake clusters of the tests (a \
+process of their own, whose time to answer counts) and on the two real ones. The longest of five looks that find \
+nothing new counts, then one that finds 50 new topics, makes their copies and opens their counts; the plan is that for \
+two lanes.
 
 ## Settings
 

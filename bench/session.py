@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.carrying import commit_groups, measure_groups
+from bench.discovery import fake_clusters, measure_discovery
 from bench.fill import FillError, fill_topic
 from bench.idle import measure_idle
 from bench.latency import measure_latency
@@ -37,6 +38,7 @@ from bench.systems import (
 from bench.works import (
     EXACTLY_ONCE,
     PLAIN,
+    DiscoveryWork,
     GroupsWork,
     IdleWork,
     LatencyWork,
@@ -258,6 +260,19 @@ class Session:
             self._say(f"{work.name}: {repetition}: {describe_run(self.runs[-1])}")
         self._clean()
 
+    def discovery(self, work: DiscoveryWork) -> None:
+        for repetition in range(1, self._repetitions + 1):
+            alias = f"r{next(self._numbers):02d}"
+            run = {"work": work.name, "system": HELIOGRAPH, "repetition": repetition}
+            if work.on_brokers:
+                result = measure_discovery(work, self._source, self._target, alias)
+                self._clean()
+            else:
+                with fake_clusters() as (source, target):
+                    result = measure_discovery(work, source, target, alias)
+            self.runs.append({**run, "result": result})
+            self._say(f"{work.name}: {repetition}: {describe_run(self.runs[-1])}")
+
     def _run(self, trial: Trial) -> None:
         """One system once. A failure is noted in the report; MM2 is given another try, we are not."""
         for _ in range(1 if trial.system.name == HELIOGRAPH else _MM2_TRIES):
@@ -366,6 +381,11 @@ def describe_run(run: Mapping[str, Any]) -> str:
         return f"a pass over {result['groups']} groups takes up to {result['pass_s']:.2f} s: {result['passes_s']}"
     if "translate_s" in result:
         return f"{result['translate_s']:.3f} s and {result['peak_mb']:.0f} MB for {result['runs']} runs"
+    if "look_with_new_s" in result:
+        return (
+            f"{result['refresh_s']:.3f} s for {result['partitions']} partitions, {result['look_with_new_s']:.3f} s "
+            f"with {result['new_topics']} new topics, plan in {result['plan_s']:.3f} s, {result['peak_mb']:.0f} MB"
+        )
     if "load_s" in result:
         return f"{result['load_s']:.3f} s for {result['flows']} flows"
     if "p50_ms" in result:

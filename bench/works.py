@@ -185,6 +185,34 @@ LEDGER_WORKS = (
     LedgerWork(name="ledger-deep", partitions=1, runs=1_000_000),
 )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryWork:
+    """Many topics, looked at while nothing changes and when some are new; then a plan for all their partitions."""
+
+    name: str
+    topics: int
+    partitions: int = 2
+    """Of each topic."""
+    new: int = 50
+    """Topics that come after the first looks."""
+    looks: int = 5
+    on_brokers: bool = False
+    """Else on the fake clusters of the tests."""
+    limit_s: float = 5.0
+    plan_limit_s: float = 1.0
+
+    @property
+    def all_partitions(self) -> int:
+        return self.topics * self.partitions
+
+
+DISCOVERY_WORKS = (
+    DiscoveryWork(name="discovery", topics=5000),
+    DiscoveryWork(name="discovery-brokers", topics=750, on_brokers=True),
+)
+
 WORK_NAMES = (*(work.name for work in WORKS), *(work.name for work in LATENCY_WORKS), ResumeWork().name)
 WORK_NAMES += (IdleWork().name, LoadWork().name)
 WORK_NAMES += (GroupsWork().name, *(work.name for work in LEDGER_WORKS))
+WORK_NAMES += tuple(work.name for work in DISCOVERY_WORKS)

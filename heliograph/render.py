@@ -1,7 +1,9 @@
-"""Rows as text: a table for people, JSON and YAML with the same field names for programs."""
+"""Rows as text: a table for people, JSON, YAML and CSV with the same field names for programs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -15,6 +17,7 @@ class OutputFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+    CSV = "csv"
 
 
 def render_rows(rows: Sequence[Row], output: OutputFormat, *, conclusion: str = "") -> str:
@@ -23,6 +26,8 @@ def render_rows(rows: Sequence[Row], output: OutputFormat, *, conclusion: str = 
         return json.dumps(rows, indent=2)
     if output is OutputFormat.YAML:
         return _yaml(rows)
+    if output is OutputFormat.CSV:
+        return _csv(rows)
     return "\n".join(filter(None, [_table(rows), conclusion]))
 
 
@@ -30,6 +35,19 @@ def _yaml(rows: Sequence[Row]) -> str:
     """A list of flat mappings. JSON's scalars are YAML's, so the quoting is JSON's."""
     blocks = ["\n  ".join(f"{key}: {json.dumps(value)}" for key, value in row.items()) for row in rows]
     return "\n".join(f"- {block}" for block in blocks) or "[]"
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    """A line of headings, then a line for each row; a list is a cell of JSON."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    if rows:
+        writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {key: json.dumps(cell) if isinstance(cell, list | tuple) else cell for key, cell in row.items()}
+        )
+    return out.getvalue().removesuffix("\n")
 
 
 def _table(rows: Sequence[Row]) -> str:

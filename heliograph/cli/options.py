@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
 from heliograph.filters import NameFilter
 from heliograph.render import OutputFormat
@@ -44,3 +45,15 @@ def parse_groups(pattern: str | None) -> NameFilter | None:
 
 def counted(number: int, noun: str, nouns: str = "") -> str:
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def flow_named(settings: Settings, name: str) -> Flow:
+    """The value of --flow."""
+    for flow in settings.enabled_flows:
+        if flow.name == name:
+            return flow
+    raise typer.BadParameter(f'there is no flow "{name}"; {known_flows(settings)}', param_hint="--flow")
+
+
+def known_flows(settings: Settings) -> str:
+    return f"the flows are: {', '.join(flow.name for flow in settings.enabled_flows) or 'none'}"

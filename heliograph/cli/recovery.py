@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, parse_groups
+from heliograph.cli.options import (
+    EXIT_FAILED,
+    Configuration,
+    Output,
+    Secrets,
+    counted,
+    flow_named,
+    known_flows,
+    parse_groups,
+)
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.recovery.forms import By, TranslationFormat
@@ -34,7 +43,7 @@ def acknowledge(
     from heliograph.recovery.acknowledge import acknowledge as apply
 
     settings = load_settings(config, secrets=secrets)
-    losses = asyncio.run(apply(settings, _flow_named(settings, name), topic=topic, dry_run=dry_run))
+    losses = asyncio.run(apply(settings, flow_named(settings, name), topic=topic, dry_run=dry_run))
     done = "to acknowledge" if dry_run else "acknowledged"
     conclusion = f"{counted(len(losses), 'loss', 'losses')} {done}" if losses else "nothing to acknowledge"
     typer.echo(render_rows([{"flow": name, **loss.row()} for loss in losses], output, conclusion=conclusion))
@@ -98,13 +107,6 @@ def _show_moves(moves: list[Move], output: TranslationFormat, *, is_plan: bool) 
     typer.echo(render_rows([move.row() for move in moves], OutputFormat(output.value), conclusion=conclusion))
 
 
-def _flow_named(settings: Settings, name: str) -> Flow:
-    for flow in settings.enabled_flows:
-        if flow.name == name:
-            return flow
-    raise typer.BadParameter(f'there is no flow "{name}"; {_known_flows(settings)}', param_hint="--flow")
-
-
 def _flow_between(settings: Settings, source: str, target: str | None) -> Flow:
     """The one flow from a cluster, to another one if that is named."""
     for option, alias in (("--from", source), ("--to", target)):
@@ -114,11 +116,7 @@ def _flow_between(settings: Settings, source: str, target: str | None) -> Flow:
     found = [flow for flow in settings.enabled_flows if flow.source == source and target in (None, flow.target)]
     if not found:
         asked = f'"{source}"' if target is None else f'"{source}" to "{target}"'
-        raise typer.BadParameter(f"there is no flow from {asked}; {_known_flows(settings)}", param_hint="--from")
+        raise typer.BadParameter(f"there is no flow from {asked}; {known_flows(settings)}", param_hint="--from")
     if len(found) > 1:
-        raise typer.BadParameter(f'"{source}" has several flows; {_known_flows(settings)}', param_hint="--to")
+        raise typer.BadParameter(f'"{source}" has several flows; {known_flows(settings)}', param_hint="--to")
     return found[0]
-
-
-def _known_flows(settings: Settings) -> str:
-    return f"the flows are: {', '.join(flow.name for flow in settings.enabled_flows) or 'none'}"

@@ -1,4 +1,4 @@
-"""What is known of flows and groups: `heliograph status`, `heliograph groups`."""
+"""What is known of flows, topics and groups: `heliograph status`, `heliograph topics`, `heliograph groups`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, parse_groups
+from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, flow_named, parse_groups
 from heliograph.config import load_settings
-from heliograph.config.settings import Settings
+from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
 from heliograph.render import OutputFormat, render_rows
 
 if TYPE_CHECKING:
     from heliograph.views.groups import GroupView
+    from heliograph.views.topic_views import TopicView
 
 
 def status(config: Configuration, secrets: Secrets = None, output: Output = OutputFormat.TABLE) -> None:
@@ -32,6 +33,71 @@ def status(config: Configuration, secrets: Secrets = None, output: Output = Outp
     typer.echo(render_rows(rows, output, conclusion=f"{ready} of {len(found)} flows ready"))
     if ready < len(found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def topics(
+    config: Configuration,
+    *,
+    name: Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")] = None,
+    by_partition: Annotated[bool, typer.Option("--partitions", help="A row for each partition.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Which settings of the target's topics would be changed, and how.")
+    ] = False,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show the topics of each flow on both clusters: how far each is copied and how fast, what is not, and why.
+
+    Positions, ends and lags of a topic are the sums over its partitions. --diff writes nothing. If the source does not
+    answer, what was last seen of it stands on the target. Exit code 1 if a target does not answer.
+    """
+    from heliograph.views.topics import read_topics
+
+    settings = _load_flows(config, secrets)
+    flows = settings.enabled_flows if name is None else (flow_named(settings, name),)
+    found, problems, unread = asyncio.run(read_topics(settings, flows))
+    if found or not problems or output is not OutputFormat.TABLE:
+        _show_topics(found, output, by_partition=by_partition, diff=diff)
+    if diff:
+        problems += unread + _not_compared(flows, found)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _not_compared(flows: Sequence[Flow], found: Sequence[TopicView]) -> list[str]:
+    """Flows whose sources do not answer; of those that copy no settings that is said besides."""
+    silent = {view.flow for view in found if view.seen_s is not None}
+    for flow in flows:
+        if not flow.topic_sync.configs_enabled:
+            typer.echo(f"{flow.name}: sync.topic.configs.enabled is false: none of its settings is changed", err=True)
+    return [
+        f'{flow.name}: "{flow.source}" does not answer: its settings cannot be compared'
+        for flow in flows
+        if flow.name in silent
+    ]
+
+
+def _show_topics(found: Sequence[TopicView], output: OutputFormat, *, by_partition: bool, diff: bool) -> None:
+    if diff:
+        rows = [row for view in found for row in view.difference_rows()]
+        changed = sum(bool(view.differing) for view in found)
+        conclusion = f"{counted(len(rows), 'setting')} of {counted(changed, 'topic')} would be changed"
+    elif by_partition:
+        rows = [row for view in found for row in view.partition_rows()]
+        conclusion = counted(len(rows), "partition")
+    else:
+        rows = [view.row() for view in found]
+        conclusion = _count_states(found)
+    typer.echo(render_rows(rows, output, conclusion=conclusion))
+
+
+def _count_states(found: Sequence[TopicView]) -> str:
+    numbers: dict[str, int] = {}
+    for view in found:
+        numbers[view.state] = numbers.get(view.state, 0) + 1
+    return f"{counted(len(found), 'topic')}: " + ", ".join(f"{number} {state}" for state, number in numbers.items())
 
 
 def groups(

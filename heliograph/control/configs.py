@@ -161,7 +161,8 @@ class ConfigSync:
         for remote, changes in made.items():
             self.changed += len(changes)
             log.info('%s: settings of "%s": %s', flow.name, remote, _all(changes))
-        if any(change.key in LIMITS for changes in made.values() for change in changes):
+        if limited := [remote for remote, changes in made.items() if any(change.key in LIMITS for change in changes)]:
+            flow.targets.forget_limits(limited)
             flow.changed.set()  # a look at the topics tells lanes
 
     def _tell_unknown(self, keys: set[str]) -> None:

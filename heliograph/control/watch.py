@@ -6,7 +6,7 @@ What would be lost with the source is then known on the target when the source i
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.types import TopicPartition
@@ -74,25 +74,26 @@ class Watch:
             last_look_ms=flow.ledger.contact_ms or now_ms,
         )
         moved = {where[0] for where, end in ends.items() if flow.ledger.log_ends.get(where) != end}
-        seen: list[Seen] = [Contact(time_ms=now_ms)]
-        seen += (_log_ends(topic, ends, now_ms) for topic in sorted(moved))
+        seen: list[Seen] = [Contact(time_ms=now_ms), *_log_ends(moved, ends, now_ms)]
         await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
         await self._forget_absent(now_ms)
+        if silent := {topic for (topic, _), end in found.items() if end < 0}:
+            await flow.source.refresh(silent)  # their leaders may have moved
 
     async def _forget_absent(self, now_ms: int) -> None:
         """What is not mirrored any more, deleted or deselected, has nothing left to be copied: it exposes nothing."""
         flow = self._flow
-        mirrored = flow.names.plan().wanted
+        mirrored, written = flow.names.plan().wanted, flow.ledger.entries
         ends = {
             where: LogEnd(entry.source_offset, 0)
-            for where, entry in flow.ledger.entries.items()
+            for where, entry in written.items()
             if where[0] not in mirrored and _is_behind(entry, flow.ledger.log_ends.get(where))
         }
         if not ends:
             return
-        entries = {where: flow.ledger.entries[where].moved(source_end=end.offset) for where, end in ends.items()}
+        entries = {where: written[where].moved(source_end=end.offset) for where, end in ends.items()}
         known = flow.ledger.log_ends | ends
-        seen = [_log_ends(topic, known, now_ms) for topic in sorted({topic for topic, _ in ends})]
+        seen = _log_ends({topic for topic, _ in ends}, known, now_ms)
         await store.write_entries(flow.target, flow.ledger_topic, flow.flow.group_id, entries, {})
         await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
 
@@ -117,10 +118,15 @@ def _is_behind(entry: Entry, seen: LogEnd | None) -> bool:
     return max(entry.source_end, seen.offset if seen is not None else -1) > entry.source_offset
 
 
-def _log_ends(topic: str, ends: Mapping[PartitionName, LogEnd], now_ms: int) -> LogEnds:
-    count = 1 + max(partition for name, partition in ends if name == topic)
-    return LogEnds(
-        topic=topic,
-        time_ms=now_ms,
-        ends=tuple(ends.get((topic, partition), LogEnd(-1, 0)) for partition in range(count)),
-    )
+def _log_ends(topics: Collection[str], ends: Mapping[PartitionName, LogEnd], now_ms: int) -> list[LogEnds]:
+    counts: dict[str, int] = {}
+    for topic, partition in ends:
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    return [
+        LogEnds(
+            topic=topic,
+            time_ms=now_ms,
+            ends=tuple(ends.get((topic, partition), LogEnd(-1, 0)) for partition in range(counts[topic])),
+        )
+        for topic in sorted(topics)
+    ]

@@ -25,6 +25,7 @@ from heliograph.mirror.lineage import UNKNOWN, Lineage
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.outcomes import source_made_anew
 from heliograph.mirror.pace import Pace
+from heliograph.mirror.seen import Changed, change_of
 
 MEMORY_BYTES = 48 * 1024 * 1024
 """Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
@@ -66,6 +67,7 @@ class Fetcher:
         *,
         on_fetched: Callable[[PartitionCopy], None],
         on_trouble: Callable[[PartitionCopy, HeliographError], None],
+        on_change: Callable[[str, Changed], None],
         time_left_ms: Callable[[], int],
         spawn: Spawn,
         pace: Pace | None = None,
@@ -76,6 +78,7 @@ class Fetcher:
         self._terms = terms
         self._on_fetched = on_fetched
         self._on_trouble = on_trouble
+        self._on_change = on_change
         self._time_left_ms = time_left_ms
         self._spawn = spawn
         self._pace = pace
@@ -161,6 +164,7 @@ class Fetcher:
                 await asyncio.sleep(min(left, _MIN_PAUSE_S))  # another one may be due sooner
                 continue
             due = [copy for copy in self._homeless if self._due[copy] <= loop.time()]
+            before = self._cluster.catalogue.topics
             try:
                 await self._cluster.refresh({copy.assignment.topic for copy in due})
             except HeliographError as error:
@@ -169,6 +173,9 @@ class Fetcher:
                         copy.error = error
                         self._wait(copy, self._homeless[copy])
                 continue
+            for topic in {copy.assignment.topic for copy in due}:
+                if (changed := change_of(before.get(topic), self._cluster.catalogue.topics.get(topic))) is not None:
+                    self._on_change(topic, changed)
             for copy in due:
                 if copy in self._homeless:
                     self._rehome(copy, self._homeless.pop(copy))

@@ -18,6 +18,7 @@ from heliograph.errors import (
     ClusterChanged,
     CorruptBatch,
     ForeignWrites,
+    HeliographError,
     RecordRefused,
     RulesChanged,
     SecondWriter,
@@ -26,11 +27,14 @@ from heliograph.errors import (
 )
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
+from heliograph.kafka.cluster import Catalogue
 from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.demand import internal_topics, partitions_to_copy, wanted_topics
+from heliograph.mirror.discovery import as_known, counts_of, newborn, tell_gone
 from heliograph.mirror.flow_names import FlowNames
+from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
@@ -39,6 +43,7 @@ from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
 from heliograph.mirror.restarts import Restarts
+from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, place_of
 from heliograph.mirror.targets import TargetTopics
@@ -70,6 +75,16 @@ class FlowDriver:
         self._ledger_identity: tuple[str, object] | None = None
         self.is_complete = True
         """Every partition that is to be copied has its entry; else some had no leader when last looked at."""
+        self._seen: dict[str, int] | None = None
+        """How many partitions each topic of the source had at the last look; None before the first one."""
+        self._looks_for_new = True
+        """The next look is for new topics too, even if they are not to be followed: they count from there on."""
+        self._newborn: set[PartitionName] = set()
+        """Partitions that came after the first look and have no entry yet: they are copied from their start."""
+        self._refusals: dict[str, HeliographError] = {}
+        """Topics that the target did not make or grow at the last look."""
+        self.missed: set[str] = set()
+        """Topics that lanes do not find on a cluster; each is looked at until it is there again, or gone here too."""
         self.ledger_topic = ""
         """Where the ledger is kept: in its own topic, or beside the positions where that is not allowed."""
         self.ledger = Ledger(group_id=flow.group_id)
@@ -104,6 +119,7 @@ class FlowDriver:
         self._lacks.apply(flow, settings)
         self.targets.apply(flow)
         self.losses.flow = flow
+        self._looks_for_new = True
         self.changed.set()
 
     # -- start ---------------------------------------------------------------------------
@@ -173,6 +189,8 @@ class FlowDriver:
         await store.read_on(self.target, self.ledger_topic, self.ledger)
         self._producer_id = claim.producer_id
         self._standing.begin(self.ledger, stored.found)
+        self._seen, self._looks_for_new = None, True
+        await self._keep_troubles(over=list(self.ledger.troubles))
         await self.discover()
 
     async def look_at_rights(self) -> bool:
@@ -211,24 +229,39 @@ class FlowDriver:
     # -- topics --------------------------------------------------------------------------
 
     async def discover(self) -> bool:
-        """Look for new topics and partitions, make their targets, open their counts; did anything change?"""
-        source, target = await asyncio.gather(self.source.refresh(), self.target.refresh())
-        if (storage := self.flow.offset_storage_topic) not in target.topics:
+        """Look for topics and partitions that are new or gone, make targets, open counts; did anything change?"""
+        began = time.monotonic()
+        source = await self._look()
+        if (storage := self.flow.offset_storage_topic) not in self.target.catalogue.topics:
             await self._ensure_internal(self.ledger_topic, vital={storage})
-        wanted = self.names.plan_and_tell().wanted
+        wanted = self.names.plan_and_tell(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
         present = partitions_to_copy(wanted, source, target, begun=self._standing.begun)
         gone = self._standing.keep_only(present)
-        if gone:
-            log.warning(
-                "%s: no longer mirrored: %s (deleted, or not selected any more); what was copied stays",
-                *(self.name, ", ".join(sorted({topic for topic, _ in gone}))),
-            )
+        for line in tell_gone(gone, source, wanted):
+            log.warning("%s: %s", self.name, line)
+        for where in gone:
+            self._waits.forget(where)
+        if self._seen is not None:
+            self._newborn |= newborn(source, self._seen)
+        self._seen, self._looks_for_new = counts_of(source), False
+        self.missed &= {topic for topic, _ in self.entries}
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
         enrolled = await self._enrol(fresh)
+        self._newborn -= self.entries.keys()
         self.is_complete = enrolled == len(fresh) and not self.targets.denials.is_passing
+        self._refusals = self.targets.refusals(wanted)
+        await self._keep_troubles(over=self.ledger.troubles.keys() - self.entries.keys())
+        log.debug("%s: %d partitions looked at in %.2f s", self.name, len(present), time.monotonic() - began)
         return bool(gone or enrolled)
+
+    async def _look(self) -> Catalogue:
+        """Ask both clusters what they have; of the source without what is new, where that is not to be followed."""
+        source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
+        if self.flow.refresh_topics_enabled or self._looks_for_new or self._seen is None:
+            return source
+        return as_known(source, self._seen)
 
     # -- counts --------------------------------------------------------------------------
 
@@ -240,7 +273,7 @@ class FlowDriver:
         for where in fresh:
             known, stored = standing.known.get(where), standing.positions.get(where)
             if known is None:
-                starts[where] = self._first_start() if stored is None else Start(stored, Past.OTHERS)
+                starts[where] = self._first_start(where) if stored is None else Start(stored, Past.OTHERS)
                 continue
             if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
                 continue
@@ -263,9 +296,10 @@ class FlowDriver:
         await self._open_counts(starts)
         return sum(where in standing.entries for where in fresh)
 
-    def _first_start(self) -> Start:
-        """Where a partition begins that nobody has copied yet."""
-        return Start(EARLIEST if self.flow.auto_offset_reset == "earliest" else LATEST, Past.NOTHING)
+    def _first_start(self, where: PartitionName) -> Start:
+        """Where a partition begins that nobody has copied yet; one that has just come, at its first record."""
+        from_start = self.flow.auto_offset_reset == "earliest" or where in self._newborn
+        return Start(EARLIEST if from_start else LATEST, Past.NOTHING)
 
     async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
         if starts:
@@ -345,7 +379,7 @@ class FlowDriver:
             where = (row.topic, row.partition)
             self._standing.take_row(row)
             if not row.error_code:
-                self._waits.goes_on(where)
+                self._goes_on(where)
             if row.error_code == RulesChanged.code:
                 log.info("%s", row.error_text)
                 starts[where] = Start(row.entry.source_offset, Past.OURS)
@@ -360,6 +394,7 @@ class FlowDriver:
         self._reopening = frozenset(starts)
         try:
             await self.losses.keep(self.ledger_topic)
+            await self._keep_troubles(over={(row.topic, row.partition) for row in rows if not row.error_code})
             if starts:
                 await self._go_on(starts)
                 self.is_complete = was_complete and self.entries.keys() >= starts.keys()
@@ -370,8 +405,8 @@ class FlowDriver:
 
     async def _go_on(self, starts: Mapping[PartitionName, Start]) -> None:
         """Open new counts where the clusters, looked at anew, still have the partitions."""
-        source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
-        wanted = self.names.plan().wanted
+        source = await self._look()
+        wanted = self.names.plan(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
         await self._open_counts(
             {
@@ -416,6 +451,8 @@ class FlowDriver:
     def note_trouble(self, trouble: formats.Trouble) -> None:
         """Log what keeps partitions waiting: once when it begins, once when it is over, not once a partition."""
         where = (trouble.topic, trouble.partition)
+        if trouble.partition == WHOLE_TOPIC:
+            return  # our own word
         if trouble.code in (ForeignWrites.code, SecondWriter.code) and not trouble.final:
             entry = self.ledger.partition(where).entry
             if entry is not None:
@@ -425,7 +462,25 @@ class FlowDriver:
         if trouble.text and not trouble.final:
             self._waits.note(where, trouble.text)
         else:
-            self._waits.goes_on(where)
+            self._goes_on(where)
+
+    async def _keep_troubles(self, *, over: Collection[PartitionName]) -> None:
+        """For `topics`: what the target refuses, and of which partitions the last word does not hold any more."""
+        troubles = plan_troubles(self.ledger.troubles, refused=self._refusals, over=over)
+        if troubles:
+            await store.write_troubles(self.target, self.ledger_topic, self.flow.group_id, troubles)
+            self.ledger.take_troubles(troubles)
+
+    def _goes_on(self, where: PartitionName) -> None:
+        self._waits.goes_on(where)
+        self.missed.discard(where[0])
+
+    def note_change(self, change: Change) -> None:
+        """A lane found a topic otherwise than it was planned: the topics are looked at before that is due."""
+        log.debug("%s: %s: %s", self.name, change.topic, change.what)
+        if change.what is Changed.GONE:
+            self.missed.add(change.topic)
+        self.changed.set()
 
     def look_at_throttling(self) -> str:
         """What the driver's own clients waited for; what goes on, for the line of progress."""

@@ -95,6 +95,7 @@ class FlowLane:
             terms,
             on_fetched=self._on_fetched,
             on_trouble=self._on_trouble,
+            on_change=self._flusher.note_change,
             time_left_ms=lane.time_left_ms,
             spawn=lane.spawn,
             pace=pace,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from heliograph.config.settings import Flow
@@ -48,12 +48,12 @@ class FlowNames:
             other for other in others if other is not self and may_clash(self._flow.flow, other._flow.flow)
         )
 
-    def plan(self) -> NamePlan:
-        """By what both clusters had when last looked at."""
+    def plan(self, topics: Collection[str] | None = None) -> NamePlan:
+        """By what both clusters had when last looked at, or of these topics of the source alone."""
         flow = self._flow
         return plan_names(
             flow.flow,
-            flow.source.catalogue.topics,
+            flow.source.catalogue.topics if topics is None else topics,
             there=flow.target.catalogue.topics,
             ranks=self._ranks(),
             order=self._order,
@@ -70,8 +70,8 @@ class FlowNames:
         known = dict.fromkeys((topic for topic, _ in self._flow.ledger.entries), Rank.KNOWN)
         return known | dict.fromkeys((topic for topic, _ in self._flow.entries), Rank.COPIED)
 
-    def plan_and_tell(self) -> NamePlan:
-        plan, name = self.plan(), self._flow.flow.name
+    def plan_and_tell(self, topics: Collection[str] | None = None) -> NamePlan:
+        plan, name = self.plan(topics), self._flow.flow.name
         tell_refused(name, "mirrored", self.refused, plan.refused)
         if new := sorted(plan.home - self._home):
             log.info(

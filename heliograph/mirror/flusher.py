@@ -21,8 +21,11 @@ from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.pace import LIMIT, Pace
 from heliograph.mirror.runs import Page
+from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.store import StoreKeys, store_keys
 
+_NO_SUCH_TOPIC = (3, 100, 103)
+"""UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
 THROTTLE_TELL_S = 5.0
 """How often a lane tells for how long it was throttled, while it is."""
 
@@ -51,6 +54,8 @@ class Flusher:
         self._keys = {copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in copies}
         self._words: list[KeyValue] = []
         """To the driver, with the next flush."""
+        self._changes: dict[str, Changed] = {}
+        """Topics that are not as planned, of which the driver is to know with the next flush."""
         self._throttles_told = 0.0
         self._flushing = asyncio.Lock()
         self._unflushed: tuple[PartitionCopy, str] | None = None
@@ -71,6 +76,11 @@ class Flusher:
         )
         self._words.append(formats.encode_trouble(self._terms.group_id, trouble))
 
+    def note_change(self, topic: str, what: Changed) -> None:
+        """A topic of the source is not as it was planned; that it is gone counts for most."""
+        if self._changes.get(topic) is not Changed.GONE:
+            self._changes[topic] = what
+
     async def flush_quietly(self) -> None:
         """A failure is told to the driver, by a flush that succeeds or by the lane's rows."""
         try:
@@ -90,6 +100,7 @@ class Flusher:
             dirty = [copy for copy in self._copies if copy.dirty]
             self._note_troubles()
             self._note_throttling()
+            self._tell_changes()
             words, self._words = self._words, []
             if not dirty and not words:
                 return
@@ -127,6 +138,13 @@ class Flusher:
             if text != copy.told and (error is None or copy.failures > 1 or copy.fetch_node is None):
                 copy.told = text
                 self.tell(copy, error.code if error else "", text, final=False)
+                if error is not None and error.details.get("error_code") in _NO_SUCH_TOPIC:
+                    self.note_change(copy.assignment.topic, Changed.GONE)
+
+    def _tell_changes(self) -> None:
+        for topic, what in self._changes.items():
+            self._words.append(formats.encode_seen(self._terms.group_id, Change(topic=topic, what=what)))
+        self._changes.clear()
 
     def _note_throttling(self) -> None:
         now = time.monotonic()

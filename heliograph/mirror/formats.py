@@ -21,7 +21,7 @@ from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Page
-from heliograph.mirror.seen import Contact, LogEnds, Seen, SeenGroup
+from heliograph.mirror.seen import Change, Contact, LogEnds, Seen, SeenGroup
 
 VERSION = 1
 SOURCE_CONNECTOR = "MirrorSourceConnector"
@@ -331,6 +331,8 @@ def encode_seen(group_id: str, seen: Seen) -> tuple[bytes, bytes]:
             key = ["ends", group_id, seen.topic]
         case SeenGroup():
             key = ["group", group_id, seen.group]
+        case Change():
+            key = ["change", group_id, seen.topic]
     return _compact(key), _compact({"v": VERSION, **seen.fields()})
 
 
@@ -500,6 +502,7 @@ def _parse_order(_: list[Any], fields: dict[str, Any]) -> Order:
 
 _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] = {
     "acls": KeptAcls.parse,
+    "change": lambda rest, fields: Change.parse(str(rest[0]), fields),
     "claim": _parse_claim,
     "condition": _parse_condition,
     "contact": lambda _, fields: Contact.parse(fields),

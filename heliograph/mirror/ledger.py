@@ -21,6 +21,7 @@ from typing import NamedTuple
 from heliograph.kafka.acls import AclResource
 from heliograph.mirror import formats
 from heliograph.mirror.kept_acls import KeptAcls, keep
+from heliograph.mirror.kept_troubles import is_lasting
 from heliograph.mirror.lease import Clock, Leadership, Lease, clock
 from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
@@ -213,6 +214,8 @@ class Ledger:
     """By owner; who waited when that was written."""
     throttles: dict[tuple[str, str], formats.Throttle] = field(default_factory=dict)
     """The last word of each client, by (cluster, client id)."""
+    troubles: dict[PartitionName, formats.Trouble] = field(default_factory=dict)
+    """What keeps partitions waiting, or, with `WHOLE_TOPIC`, what the target refuses of a topic."""
     losses: dict[LossKey, Loss] = field(default_factory=dict)
     acls: dict[AclResource, KeptAcls] = field(default_factory=dict)
     """By resource of the target: the access rules that we made there, and those kept for a failover."""
@@ -271,6 +274,16 @@ class Ledger:
                 self.standbys[record.owner] = record
             case formats.Throttle():
                 self.throttles[record.cluster, record.client_id] = record
+            case formats.Trouble():
+                self.take_troubles([record])
+
+    def take_troubles(self, troubles: Iterable[formats.Trouble]) -> None:
+        for trouble in troubles:
+            where = (trouble.topic, trouble.partition)
+            if is_lasting(trouble):
+                self.troubles[where] = trouble
+            else:
+                self.troubles.pop(where, None)
 
     def translate(self, where: PartitionName, offset: int) -> Translation | None:
         known = self.partitions.get(where)

@@ -23,6 +23,7 @@ from heliograph.mirror.lease import Lease, Process
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import FlowTerms, LedgerRow
 from heliograph.mirror.progress import Progress
+from heliograph.mirror.seen import Change
 from heliograph.mirror.spells import Spell
 from heliograph.mirror.tenure import Tenure
 
@@ -31,6 +32,10 @@ log = logging.getLogger("heliograph")
 PROGRESS_S = 5.0
 INCOMPLETE_S = 5.0
 """How soon partitions without a leader are looked at again."""
+GATHER_S = 0.2
+"""Changes come in swarms: so long after the first one, and not before the last look has paid off, all are looked at."""
+LOOK_SHARE = 4
+"""Looks that are brought forward follow each other after so many times what one takes."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 NAMED = 5
@@ -48,7 +53,9 @@ class Surroundings:
 
     report: Callable[[str], None]
     replan: Callable[[], None]
-    """There is something new for the plan."""
+    """The plan is to be made anew at once."""
+    replan_soon: Callable[[], None]
+    """There is something new for the plan; it may wait for more."""
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """The driver ends with what this runs, and by what it raises."""
     goes_without: Callable[[], bool]
@@ -264,26 +271,31 @@ class FlowLife:
     async def _discover_loop(self) -> None:
         flow = self.flow
         spell = Spell()
+        took_s = 0.0
         while True:
             interval = flow.flow.refresh_topics_interval_s
-            pause = interval if flow.is_complete else min(interval, INCOMPLETE_S)
-            wanted = flow.flow.refresh_topics_enabled or not flow.is_complete
+            is_whole = flow.is_complete and not flow.missed
+            pause = interval if is_whole else min(interval, INCOMPLETE_S)
+            wanted = flow.flow.refresh_topics_enabled or not is_whole
             try:
                 await asyncio.wait_for(flow.changed.wait(), pause if wanted else None)
+                await asyncio.sleep(max(GATHER_S, min(LOOK_SHARE * took_s, INCOMPLETE_S)))
                 flow.changed.clear()
             except TimeoutError:
                 pass
             if not flow.flow.is_running or not flow.leads():
                 continue
+            began = time.monotonic()
             try:
                 if await flow.discover():
-                    self._around.replan()
+                    self._around.replan_soon()
             except HeliographError as error:
                 if spell.is_news(str(error)):
                     log.warning("%s: topics not refreshed: %s; trying again", flow.name, error)
             else:
                 if lasted := spell.end():
                     log.info("%s: topics are refreshed again %s", flow.name, lasted)
+            took_s = time.monotonic() - began
 
     async def _restart_loop(self) -> None:
         """Partitions that failed are copied again, where that is wished."""
@@ -351,6 +363,8 @@ class FlowLife:
                     flow.note_trouble(word)
                     if word.final:
                         self._around.replan()
+                case Change():
+                    flow.note_change(word)
                 case formats.Throttle():
                     flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)
                 case Loss() if flow.note_loss(word):

@@ -1,5 +1,7 @@
 """What was last seen of the source, kept in the ledger: its log ends, its groups, when it last answered. Pure.
 
+So is what lanes see of a topic that is not as it was planned.
+
 With these on the target, what a loss of the source would cost is known when the source is gone.
 """
 
@@ -7,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
+from heliograph.kafka.cluster import TopicMeta
 from heliograph.kafka.groups import GroupDescription, GroupListing
 from heliograph.kafka.types import TopicPartition
 
@@ -135,4 +139,42 @@ class SeenGroup:
         )
 
 
-Seen = Contact | LogEnds | SeenGroup
+class Changed(StrEnum):
+    """What may have happened to a topic."""
+
+    GONE = "gone"
+    MOVED = "leaders moved"
+    RESIZED = "partitions changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A lane's word to its driver: a topic is not as it was planned, so that all are worth a look."""
+
+    topic: str
+    what: Changed
+
+    def fields(self) -> dict[str, Any]:
+        return {"what": str(self.what)}
+
+    @classmethod
+    def parse(cls, topic: str, fields: Mapping[str, Any]) -> Change:
+        return cls(topic=topic, what=Changed(fields["what"]))
+
+
+def change_of(before: TopicMeta | None, now: TopicMeta | None) -> Changed | None:
+    """What happened to a topic between two looks of a lane; None if nothing, or if it saw the topic only once."""
+    if now is None:
+        return Changed.GONE
+    if before is None or before == now:
+        return None
+    if len(before.partitions) != len(now.partitions):
+        return Changed.RESIZED
+    moved = any(
+        (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch)
+        for old, new in zip(before.partitions, now.partitions, strict=True)
+    )
+    return Changed.MOVED if moved else None
+
+
+Seen = Contact | LogEnds | SeenGroup | Change

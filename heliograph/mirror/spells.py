@@ -64,6 +64,13 @@ class Waits:
                 del self._causes[text]
                 log.info("%s: over after %.1f s: %s", self._flow, self._clock() - began, text)
 
+    def forget(self, where: Hashable) -> None:
+        """It is not copied any more, for a reason that is told elsewhere."""
+        for text, (_, partitions) in list(self._causes.items()):
+            partitions.discard(where)
+            if not partitions:
+                del self._causes[text]
+
 
 class Unwritten:
     """Stored positions of a flow that are behind what is copied: said when it begins and when it is over.

@@ -204,6 +204,12 @@ async def write_seen(cluster: Cluster, topic: str, group_id: str, seen: Sequence
     await append(cluster, topic, 0, [formats.encode_seen(group_id, item) for item in seen], now_ms=now_ms)
 
 
+async def write_troubles(cluster: Cluster, topic: str, group_id: str, troubles: Sequence[formats.Trouble]) -> None:
+    """What the driver has to say of them; lanes write theirs with their entries."""
+    records = [formats.encode_trouble(group_id, trouble) for trouble in troubles]
+    await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
+
+
 class StoreKeys(NamedTuple):
     """The keys under which one partition's entry and position are written."""
 

@@ -7,8 +7,10 @@ and tried again with every look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from heliograph.config.settings import Flow
 from heliograph.errors import BrokerRefused, ClusterError, HeliographError, NotAuthorized
@@ -26,6 +28,8 @@ log = logging.getLogger("heliograph")
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 LIMITS = ("max.message.bytes", "message.timestamp.type")
 """Settings of a target's topics that lanes are told."""
+LIMITS_S = 30.0
+"""How often what all topics accept is read again; of a topic that is new, with the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,9 @@ class TargetTopics:
         self._spell = Spell()
         self._unread = Spell()
         self._limits: dict[str, TargetLimits] = {}
+        self._limits_of: dict[str, UUID] = {}
+        """The ids of the topics whose limits are known."""
+        self._limits_read_at = 0.0
         self.denials = Denials()
         """By name on the target."""
 
@@ -61,6 +68,15 @@ class TargetTopics:
         """By name on the target, the topics that it did not make or grow."""
         return self.denials.errors
 
+    def refusals(self, wanted: Mapping[str, str]) -> dict[str, HeliographError]:
+        """Of the topics, by their names on the source, those that the target did not make or grow."""
+        return {topic: self.refused[remote] for topic, remote in wanted.items() if remote in self.refused}
+
+    def forget_limits(self, remotes: Iterable[str]) -> None:
+        """What these accept has changed: the next look reads it."""
+        for remote in remotes:
+            self._limits_of.pop(remote, None)
+
     async def ensure(self, source: Catalogue, wanted: Mapping[str, str]) -> Catalogue:
         """Create missing topics, grow short ones, read what they accept; the target's catalogue after that.
 
@@ -73,8 +89,11 @@ class TargetTopics:
         short = {remote: count for remote, count in counts.items() if 0 < self._partitions(remote) < count}
         results |= await self._grow(short) if short else {}
         self._note(results)
-        await self._read_limits([remote for remote in counts if remote in self._cluster.catalogue.topics])
-        return self._cluster.catalogue
+        target = self._cluster.catalogue
+        await self._read_limits(
+            {remote: target.topics[remote].topic_id for remote in counts if remote in target.topics}
+        )
+        return target
 
     def _partitions(self, remote: str) -> int:
         """As last seen; 0 if there is no such topic."""
@@ -133,18 +152,25 @@ class TargetTopics:
         for remote in news.granted:
             log.info('%s: "%s" is as it should be now', self._flow.name, remote)
 
-    async def _read_limits(self, remotes: Sequence[str]) -> None:
-        if not remotes:
+    async def _read_limits(self, topics: Mapping[str, UUID]) -> None:
+        """Of those that are new, and now and then of all."""
+        now = time.monotonic()
+        all_due = now - self._limits_read_at >= LIMITS_S
+        wanted = [name for name, topic_id in topics.items() if all_due or self._limits_of.get(name) != topic_id]
+        if not wanted:
             return
         try:
-            configs = await topic_configs(self._cluster, remotes, LIMITS)
+            configs = await topic_configs(self._cluster, wanted, LIMITS)
         except ClusterError as error:
             if self._spell.is_news(str(error)):
                 log.warning("%s: limits of the target's topics not read: %s", self._flow.name, error)
             return
         if lasted := self._spell.end():
             log.info("%s: limits of the target's topics are read again %s", self._flow.name, lasted)
+        if all_due:
+            self._limits_read_at = now
         for name, values in configs.items():
+            self._limits_of[name] = topics[name]
             self._limits[name] = TargetLimits(
                 int(values.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
                 values.get("message.timestamp.type") == "LogAppendTime",

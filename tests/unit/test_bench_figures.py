@@ -105,6 +105,26 @@ def test_a_first_record_that_comes_late_is_missed_and_a_lane_that_is_killed_is_o
     ]
 
 
+def test_looks_and_plans_that_take_too_long_are_missed_by_name() -> None:
+    def run(work: str, **result: float) -> Any:
+        good = {"refresh_s": 0.6, "look_with_new_s": 1.1, "plan_s": 0.05}
+        return {"work": work, "system": HELIOGRAPH, "result": {**good, **result}}
+
+    runs = [run("discovery"), run("discovery-brokers", plan_s=1.0), run("discovery-brokers", plan_s=1.0)]
+    figures = judge(runs)
+    assert [figure.what for figure in figures if figure.work == "discovery"] == [
+        "a refresh of 10,000 partitions on fake clusters",
+        "a refresh that finds 50 new topics",
+        "the plan for all of them",
+    ]
+    assert [(figure.work, figure.what) for figure in figures if not figure.is_met] == [
+        ("discovery-brokers", "the plan for all of them")
+    ]
+    assert not find_figure([run("discovery", refresh_s=5.0)], "discovery", "10,000").is_met
+    assert "1,500 partitions on real brokers" in render_text(report_of(runs))
+    assert "times less CPU" not in render_text(report_of(runs))
+
+
 def test_figures_only_for_works_that_were_measured() -> None:
     runs = [run for run in good_runs() if run["work"] == "100B"]
     assert {figure.work for figure in judge(runs)} == {"100B", "all"}

@@ -337,7 +337,7 @@ def test_config_convert_refuses_what_would_mean_something_else(
 # -- views
 
 
-@pytest.mark.parametrize("command", ["status", "groups"])
+@pytest.mark.parametrize("command", ["status", "groups", "topics"])
 def test_a_file_without_an_enabled_flow_has_nothing_to_show(
     command: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,9 +347,12 @@ def test_a_file_without_an_enabled_flow_has_nothing_to_show(
     assert (captured.out, captured.err) == ("", f"CONFIG: {config}: no flow is enabled: there is nothing to show\n")
 
 
-def test_groups_of_a_dead_target_are_not_said_to_be_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["groups", "topics"])
+def test_groups_and_topics_of_a_dead_target_are_not_said_to_be_none(
+    command: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config.write_text(BASE.replace("b:9092", "127.0.0.1:1"))
-    assert run("groups", str(config)) == 1
+    assert run(command, str(config)) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith('A->B: UNREACHABLE: "B" broker 127.0.0.1:1: no connection')

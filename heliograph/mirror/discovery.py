@@ -1,0 +1,62 @@
+"""What a look at the topics of both clusters finds: what there is to copy, what is new, what is gone and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from heliograph.kafka.cluster import Catalogue
+from heliograph.mirror.ledger import PartitionName
+
+Counts = Mapping[str, int]
+"""How many partitions each topic of the source has."""
+
+NAMED = 5
+"""So many of many topics are named."""
+
+
+def counts_of(source: Catalogue) -> dict[str, int]:
+    return {name: len(meta.partitions) for name, meta in source.topics.items()}
+
+
+def as_known(source: Catalogue, counts: Counts) -> Catalogue:
+    """Without the topics and partitions that have come since an earlier look; what has gone is gone."""
+    return replace(
+        source,
+        topics={
+            name: meta._replace(partitions=meta.partitions[: counts[name]])
+            for name, meta in source.topics.items()
+            if name in counts
+        },
+    )
+
+
+def newborn(source: Catalogue, before: Counts) -> set[PartitionName]:
+    """Partitions of the source that were not there at an earlier look."""
+    return {
+        (name, partition)
+        for name, meta in source.topics.items()
+        for partition in range(before.get(name, 0), len(meta.partitions))
+    }
+
+
+def tell_gone(gone: Collection[PartitionName], source: Catalogue, wanted: Mapping[str, str]) -> Iterator[str]:
+    """Why partitions are not copied any more, a line for each reason."""
+    reasons: dict[str, set[str]] = {}
+    for topic, partition in gone:
+        meta = source.topics.get(topic)
+        if meta is None or partition >= len(meta.partitions):
+            reason = "deleted on the source"
+        elif topic not in wanted:
+            reason = "not selected any more"
+        else:
+            reason = "not on the target any more"
+        reasons.setdefault(reason, set()).add(topic)
+    for reason, topics in reasons.items():
+        yield f"no longer mirrored: {named(sorted(topics))} ({reason}); what was copied stays"
+
+
+def named(topics: Sequence[str]) -> str:
+    """A few of them, and how many more there are."""
+    more = len(topics) - NAMED
+    return ", ".join(topics[:NAMED]) + (f" and {more} more" if more > 0 else "")
