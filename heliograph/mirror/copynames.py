@@ -61,28 +61,33 @@ def plan_names(
 ) -> NamePlan:
     """Of the source's topics; `there` are those of the target, `rivals` what other flows claim of its names."""
     names, refused, home = _named(flow, topics)
-    owners = _owners([claims_of(flow, names, ranks=ranks, order=order), *rivals])
-    flat = {_flat(name): name for name in there}
-    for topic, remote in sorted(names.items(), key=lambda item: (owners[item[1]], item[0])):
+    claims = [claims_of(flow, names, ranks=ranks, order=order), *rivals]
+    owners = _best(claim for some in claims for claim in some.items())
+    for topic, remote in names.items():
         owner = owners[remote]
-        if (owner.flow, owner.topic) != (flow.name, topic):
+        if owner.topic != topic or owner.flow != flow.name:
             refused[topic] = _taken(flow, topic, remote, owner)
-        elif remote not in there and (alike := flat.setdefault(_flat(remote), remote)) != remote:
-            why = f'brokers take it for the same as "{alike}" in their metrics and do not make both'
-            refused[topic] = _refusal(flow, topic, remote, why)
-    return NamePlan({topic: remote for topic, remote in names.items() if topic not in refused}, refused, home)
+    wanted = {topic: remote for topic, remote in names.items() if topic not in refused}
+    for topic, alike in _alike(wanted, there, owners):
+        why = f'brokers take it for the same as "{alike}" in their metrics and do not make both'
+        refused[topic] = _refusal(flow, topic, wanted.pop(topic), why)
+    return NamePlan(wanted, refused, home)
+
+
+def _alike(wanted: Mapping[str, str], there: Collection[str], owners: Mapping[str, Claim]) -> list[tuple[str, str]]:
+    """Topics to be made whose names differ from another's in dots and underscores alone; with that other name."""
+    new = [(owners[remote], remote) for remote in wanted.values() if remote not in there]
+    flat = {_flat(name): name for name in there} if new else {}
+    found = ((owner.topic, flat.setdefault(_flat(remote), remote), remote) for owner, remote in sorted(new))
+    return [(topic, alike) for topic, alike, remote in found if alike != remote]
 
 
 def claims_of(
     flow: Flow, names: Mapping[str, str], *, ranks: Mapping[str, Rank] | None = None, order: int = 0
 ) -> dict[str, Claim]:
     """By name on the target, the best claim of the flow's own topics."""
-    known = ranks or {}
-    claims: dict[str, Claim] = {}
-    for topic, remote in names.items():
-        claim = Claim(known.get(topic, Rank.NEW), order, topic, flow.name)
-        claims[remote] = min(claim, claims.get(remote, claim))
-    return claims
+    known, name = ranks or {}, flow.name
+    return _best((remote, Claim(known.get(topic, Rank.NEW), order, topic, name)) for topic, remote in names.items())
 
 
 def names_of(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
@@ -104,6 +109,7 @@ def _named(flow: Flow, topics: Iterable[str]) -> tuple[dict[str, str], dict[str,
     names: dict[str, str] = {}
     refused: dict[str, NameRefused] = {}
     home = set()
+    kept = frozenset((*_kept_topics(flow), *flow.never_mirrored))
     for topic in topics:
         try:
             if not flow.selects(topic):
@@ -112,7 +118,7 @@ def _named(flow: Flow, topics: Iterable[str]) -> tuple[dict[str, str], dict[str,
                 home.add(topic)
                 continue
             remote = flow.remote_topic(topic)
-            fault = _fault(flow, topic, remote)
+            fault = _fault(flow, topic, remote, kept)
         except ConfigError as error:  # a class of one's own, or a pattern that takes too long
             refused[topic] = NameRefused(
                 f'"{topic}" has no name on "{flow.target}"', where=flow.name, why=error.what, remedy=error.remedy
@@ -125,23 +131,25 @@ def _named(flow: Flow, topics: Iterable[str]) -> tuple[dict[str, str], dict[str,
     return names, refused, frozenset(home)
 
 
-def _owners(claims: Iterable[Mapping[str, Claim]]) -> dict[str, Claim]:
-    owners: dict[str, Claim] = {}
-    for some in claims:
-        for remote, claim in some.items():
-            owners[remote] = min(claim, owners.get(remote, claim))
-    return owners
+def _best(claims: Iterable[tuple[str, Claim]]) -> dict[str, Claim]:
+    """By name."""
+    found: dict[str, Claim] = {}
+    for remote, claim in claims:
+        known = found.get(remote)
+        if known is None or claim < known:
+            found[remote] = claim
+    return found
 
 
-def _fault(flow: Flow, topic: str, remote: str) -> str:
-    """Why no copy can have this name; empty if it can."""
+def _fault(flow: Flow, topic: str, remote: str, kept: Collection[str]) -> str:
+    """Why no copy can have this name; empty if it can. `kept` are the mirror's own topics."""
     if remote in ("", ".", ".."):
         return "no topic can be called so"
     if len(remote) > MAX_TOPIC:
         return f"it has {len(remote)} characters, and a topic's name has at most {MAX_TOPIC}"
     if not _LEGAL.fullmatch(remote):
         return "a topic's name has letters, digits, dot, _ and - alone"
-    if remote in (*_kept_topics(flow), *flow.never_mirrored):
+    if remote in kept:
         return "the mirror keeps its own records there"
     policy = flow.policy
     if _is_built_in(flow, topic, remote):
@@ -156,7 +164,9 @@ def _fault(flow: Flow, topic: str, remote: str) -> str:
 def _is_built_in(flow: Flow, topic: str, remote: str) -> bool:
     """Whether the name is MM2's choice, and not that of a rule or of a class of one's own."""
     base = without_rules(flow.policy)
-    return not isinstance(base, OwnPolicy) and base.format_remote_topic(flow.source, topic) == remote
+    if isinstance(base, OwnPolicy):
+        return False
+    return base is flow.policy or base.format_remote_topic(flow.source, topic) == remote
 
 
 def _kept_topics(flow: Flow) -> Iterator[str]:

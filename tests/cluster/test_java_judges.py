@@ -16,6 +16,7 @@ from heliograph.errors import ConfigError
 from heliograph.filters import NameFilter, should_mirror
 from heliograph.mirror import formats
 from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from heliograph.renaming import Rename
 from tests.cluster.judge import MIRROR, Judge
 
 # -- names
@@ -253,6 +254,81 @@ def test_generated_patterns_match_what_java_matches(java: Judge) -> None:
     verdicts = Counter(_compare(java, patterns, names, subjects) for patterns in lists if patterns)
     assert verdicts[Verdict.SAME] > 1000
     assert verdicts[Verdict.REFUSED] > 300
+
+
+# -- replacements
+
+RULES = [
+    ("(.*)", "x-$1"), ("(a)(b)?", "$2$1"), ("(a|ab)(c|bcd)?(d*)", "$1-$2-$3"), ("(?<n>a+)(.*)", "${n}.$2"),
+    (".*", "$0$0"), ("(a)", "$11"), ("(a)", r"\$1\\$1\x"), ("((a|b)c?)", "$2$1"), ("(a)(b)(c)", "$3$2$1"),
+    ("a", ""), ("(.*?)(b*)", "$1_$2"), ("(a", "x"), ("a", "$1"), ("(a)", "$2"), ("(a)", "$"), ("(a)", "$x"),
+    ("(a)", "x\\"), ("(?<n>a)", "${m}"), ("(a)", "${}"), ("(?<n>a)", "${n"), ("(?<n>a)", "${n x}"),
+    ("(a)", "${1}"), ("(.)(.)?(.)?(.)?(.)?(.)?(.)?(.)?(.)?(.)?", "$10$1"), ("(?:(a)|b)(c|d)?", "<$1$2>"),
+    ("(?:(a)b|(a)c)", "$1/$2"), ("(a?)(a?)b", "$1|$2"), ("(?i)(A)b", "$1"), ("()a", "$1."),
+]  # fmt: skip
+
+
+def _java_renamed(java: Judge, pattern: str, replacement: str, names: list[str]) -> dict[str, str] | None:
+    """What `Matcher` makes of the names that match as a whole; None if Java refuses the rule."""
+    made = {}
+    try:
+        compiled = java.jvm.java.util.regex.Pattern.compile(pattern)
+        for name in names:
+            matcher = compiled.matcher(name)
+            if matcher.matches():
+                text = java.jvm.java.lang.StringBuilder()
+                matcher.appendReplacement(text, replacement)
+                made[name] = str(text.toString())
+    except Py4JJavaError:
+        return None
+    return made
+
+
+def _compare_rule(java: Judge, pattern: str, replacement: str, names: list[str]) -> Verdict | None:
+    """None if no name matches: Java looks at a replacement only then."""
+    rule = _our_rule(pattern, replacement)
+    if isinstance(rule, ConfigError):
+        expected = _java_renamed(java, pattern, replacement, names)
+        is_by_choice = any(reason in rule.why for reason in (*BY_CHOICE, "is not certain there"))
+        assert is_by_choice or not expected, (pattern, replacement, rule.why, expected)
+        return Verdict.REFUSED_BY_CHOICE if expected else Verdict.REFUSED if expected is None else None
+    ours = {name: new for name in names if (new := rule.apply(name)) is not None}
+    # Most names match no pattern, and a call takes its time.
+    assert _java_renamed(java, pattern, replacement, [*ours, *names[:2]]) == ours, (pattern, replacement)
+    for name, new in ours.items():
+        assert rule.one_way or rule.invert(new) == name, (pattern, replacement, name)
+    return Verdict.SAME if ours else None
+
+
+def _our_rule(pattern: str, replacement: str) -> Rename | ConfigError:
+    try:
+        return Rename(pattern, replacement)
+    except ConfigError as refusal:
+        return refusal
+
+
+def test_replacements_make_what_java_makes(java: Judge) -> None:
+    names = ["", "a", "b", "ab", "abc", "abcd", "ac", "bc", "bd", "aab", "aa", "abcdefghij", "Ab", "x.y"]
+    for pattern, replacement in RULES:
+        assert _compare_rule(java, pattern, replacement, names) is not None, pattern
+
+
+def _generated_replacement(chance: random.Random, groups: int) -> str:
+    numbers = [f"${number}" for number in range(1, groups + 1)]
+    parts = ["a", ".", "-", r"\$", r"\\", "${n}", "$0", *numbers, *numbers]
+    return "".join(chance.choices(parts, k=chance.randint(0, 4)))
+
+
+def test_generated_rules_make_what_java_makes(java: Judge) -> None:
+    chance = random.Random(2)
+    names = chance.sample(_generated_names(chance), 60)
+    verdicts: Counter[Verdict | None] = Counter()
+    for _ in range(1500):
+        pattern = _generated_pattern(chance)
+        replacement = _generated_replacement(chance, pattern.count("(") - pattern.count("(?") + pattern.count("(?<n>"))
+        verdicts[_compare_rule(java, pattern, replacement, names)] += 1
+    assert verdicts[Verdict.SAME] > 400
+    assert verdicts[Verdict.REFUSED] > 50
 
 
 def test_connect_passes_over_a_ledger_that_stands_among_its_offsets(java: Judge) -> None:
