@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import ConfigError
-from heliograph.filters import GroupFilter, TopicFilter, is_own_internal_topic, should_mirror
+from heliograph.filters import GroupFilter, TopicFilter, should_mirror
 from heliograph.javaregex import translate
-from heliograph.naming import DefaultPolicy, IdentityPolicy
+from heliograph.naming import DefaultPolicy, IdentityPolicy, is_own_internal_topic
 
 DOT = DefaultPolicy(source_alias="A")
 ALL = TopicFilter((".*",))

@@ -24,6 +24,7 @@ from tests.unit.published import (
     storage_topics,
     warnings,
 )
+from tests.unit.samples import patterns_of
 
 # -- all of them
 
@@ -76,7 +77,7 @@ def test_event_streams_lab_copies_with_prefix(name: str, factor: int) -> None:
 def test_event_streams_lab_of_the_text_has_only_a_source_connector() -> None:
     settings = load("event-streams-lab.yaml")
     (flow,) = settings.flows
-    assert flow.topics.include == (".*",)
+    assert patterns_of(flow.topics).include == (".*",)
     assert (flow.checkpoints, flow.heartbeats) == (None, None)
     assert any("es-src->es-tgt has no MirrorCheckpointConnector" in finding.what for finding in settings.findings)
     assert settings.resources[0].pods["version"] == "2.6.0"
@@ -90,7 +91,7 @@ def test_event_streams_lab_trusts_the_system_where_tls_is_empty() -> None:
 def test_event_streams_lab_repaired_has_all_connectors() -> None:
     settings = load("event-streams-lab-scram.yaml")
     (flow,) = settings.flows
-    assert flow.topics.include == ("products",)
+    assert patterns_of(flow.topics).include == ("products",)
     assert not flow.mirrors("orders")
     assert checkpoints_of(flow).interval_s == 60
     assert not checkpoints_of(flow).sync_group_offsets
@@ -148,7 +149,7 @@ def test_lab_to_local_brokers(name: str, source: str) -> None:
     assert flow.name == f"{source}->target"
     assert type(flow.policy) is DefaultPolicy
     assert flow.remote_topic("products") == f"{source}.products"
-    assert flow.topics.include == ("products",)
+    assert patterns_of(flow.topics).include == ("products",)
     assert flow.tasks_max == 10
     assert flow.replication_factor == 1
     assert not flow.topic_sync.acls_enabled
@@ -160,7 +161,7 @@ def test_lab_to_local_brokers(name: str, source: str) -> None:
     assert flow.offset_syncs_topic == "mm2-offset-syncs.target.internal"
     assert flow.mirrors("heartbeats")
     assert flow.remote_topic("heartbeats") == f"{source}.heartbeats"
-    assert checkpoints_of(flow).groups.include == (".*",)
+    assert patterns_of(checkpoints_of(flow).groups).include == (".*",)
     assert settings.other_heartbeats is not None
     assert set(settings.heartbeat_pairs()) == {(source, "target"), ("target", source)}
     target = settings.clusters["target"]
@@ -217,7 +218,7 @@ def test_notes_to_docker_copy_orders(name: str) -> None:
     (flow,) = settings.flows
     assert flow.name == "source->target"
     assert flow.remote_topic("orders") == "source.orders"
-    assert flow.topics.include == ("orders",)
+    assert patterns_of(flow.topics).include == ("orders",)
     assert not flow.mirrors("products")
     assert flow.tasks_max == 1
     assert flow.replication_factor == 2
@@ -255,7 +256,7 @@ def test_strimzi_to_cloud_means_the_same_in_both_forms(name: str) -> None:
     assert flow.name == "source->target"
     assert type(flow.policy) is DefaultPolicy
     assert flow.remote_topic("products") == "source.products"
-    assert flow.topics.include == ("products",)
+    assert patterns_of(flow.topics).include == ("products",)
     assert flow.tasks_max == 10
     assert flow.replication_factor == 3
     assert storage_factors(flow) == (3, 3, 3)
@@ -294,8 +295,8 @@ def test_cloud_to_strimzi() -> None:
     (flow,) = settings.flows
     assert flow.name == "cloud->strimzi"
     assert flow.remote_topic("products") == "cloud.products"
-    assert flow.topics.include == ("products",)
-    assert checkpoints_of(flow).groups.include == (".*",)
+    assert patterns_of(flow.topics).include == ("products",)
+    assert patterns_of(checkpoints_of(flow).groups).include == (".*",)
     assert checkpoints_of(flow).replication_factor == 1
     assert flow.heartbeats is not None
     assert flow.heartbeats.replication_factor == 1
@@ -317,8 +318,8 @@ def test_two_ways_mean_the_same_in_both_forms(name: str) -> None:
     settings = load(name)
     flows = {flow.name: flow for flow in settings.flows}
     assert set(flows) == {"cloud->on-premise", "on-premise->cloud"}
-    assert flows["cloud->on-premise"].topics.include == ("accounts", "orders")
-    assert flows["on-premise->cloud"].topics.include == ("accounts", "customers")
+    assert patterns_of(flows["cloud->on-premise"].topics).include == ("accounts", "orders")
+    assert patterns_of(flows["on-premise->cloud"].topics).include == ("accounts", "customers")
     for flow in settings.flows:
         assert type(flow.policy) is DefaultPolicy
         assert flow.remote_topic("accounts") == f"{flow.source}.accounts"
@@ -350,7 +351,10 @@ def test_active_active_has_a_mirror_on_each_side() -> None:
         assert flow.remote_topic("my-mm2-topic") == f"{flow.source}.my-mm2-topic"
         assert flow.mirrors("my-mm2-topic")
         assert not flow.mirrors(f"{flow.target}.my-mm2-topic"), "it would go round"
-        assert (flow.topics.include, checkpoints_of(flow).groups.include) == ((".*",), (".*",))
+        assert (patterns_of(flow.topics).include, patterns_of(checkpoints_of(flow).groups).include) == (
+            (".*",),
+            (".*",),
+        )
         assert checkpoints_of(flow).interval_s == 5
         assert not checkpoints_of(flow).sync_group_offsets
         assert checkpoints_of(flow).replication_factor == 1

@@ -14,6 +14,7 @@ from tests.unit.published import (
     SECRETS,
     inspect,
 )
+from tests.unit.samples import patterns_of
 
 
 def errors_of(name: str) -> list[tuple[int, str]]:
@@ -120,6 +121,6 @@ def test_mirror_maker_of_version_1_is_answered_with_its_equivalent(tmp_path: Pat
     equivalent = tmp_path / "equivalent.properties"
     equivalent.write_text(text.partition(":")[2])
     (flow,) = inspect_file(equivalent).valid_settings().flows
-    assert flow.topics.include == ("us.*",)
+    assert patterns_of(flow.topics).include == ("us.*",)
     assert flow.tasks_max == 2
     assert flow.remote_topic("us-my-mm1-topic") == "us-my-mm1-topic"

@@ -26,6 +26,7 @@ from tests.unit.resources import (
     with_spec,
     with_target,
 )
+from tests.unit.samples import patterns_of
 
 # -- versions and documents
 
@@ -130,7 +131,7 @@ def test_version_1_is_answered_with_a_file_that_loads() -> None:
         "  producer:\n    bootstrapServers: b:9092\n"
     )
     (flow,) = inspect_content(error.partition(":")[2].encode(), "mm2.properties").valid_settings().flows
-    assert (flow.topics.include, flow.tasks_max) == (("orders|bills",), 4)
+    assert (patterns_of(flow.topics).include, flow.tasks_max) == (("orders|bills",), 4)
     assert isinstance(flow.policy, IdentityPolicy)
 
 
@@ -444,14 +445,17 @@ def test_pattern_field_beats_the_config() -> None:
             """
         )
     ).flows
-    assert (flow.topics.include, flow.topics.exclude) == (("orders",), ("secret",))
+    assert (patterns_of(flow.topics).include, patterns_of(flow.topics).exclude) == (("orders",), ("secret",))
     assert flow.checkpoints is not None
-    assert (flow.checkpoints.groups.include, flow.checkpoints.groups.exclude) == (("one", "two"), ("three",))
+    assert (patterns_of(flow.checkpoints.groups).include, patterns_of(flow.checkpoints.groups).exclude) == (
+        ("one", "two"),
+        ("three",),
+    )
 
 
 def test_config_counts_without_a_pattern_field() -> None:
     (flow,) = load(with_mirror("sourceConnector: {config: {topics: 'a,b'}}")).flows
-    assert flow.topics.include == ("a", "b")
+    assert patterns_of(flow.topics).include == ("a", "b")
 
 
 @pytest.mark.parametrize("kind", ["topics", "groups"])
@@ -461,12 +465,12 @@ def test_old_pattern_name_is_read_with_a_warning(kind: str) -> None:
     assert warning.text == f'"{kind}BlacklistPattern" is an old name; write "{kind}ExcludePattern"'
     (flow,) = loaded.valid_settings().flows
     assert flow.checkpoints is not None
-    assert (flow.topics if kind == "topics" else flow.checkpoints.groups).exclude == ("secret",)
+    assert patterns_of(flow.topics if kind == "topics" else flow.checkpoints.groups).exclude == ("secret",)
 
 
 def test_new_pattern_name_beats_the_old_one() -> None:
     text = with_mirror("topicsBlacklistPattern: old\ntopicsExcludePattern: new\nsourceConnector: {}")
-    assert load(text).flows[0].topics.exclude == ("new",)
+    assert patterns_of(load(text).flows[0].topics).exclude == ("new",)
 
 
 def test_pattern_that_java_rejects_is_refused_at_its_line() -> None:
@@ -510,7 +514,7 @@ def test_key_with_a_stray_blank_is_read() -> None:
 
 def test_byte_order_mark_and_other_alphabets_are_read() -> None:
     text = "\ufeff" + with_mirror("topicsPattern: 'bestellungen-größe,заказы'\nsourceConnector: {}")
-    assert load(text).flows[0].topics.include == ("bestellungen-größe", "заказы")
+    assert patterns_of(load(text).flows[0].topics).include == ("bestellungen-größe", "заказы")
 
 
 def test_bytes_that_are_no_utf_8_are_refused_with_their_line() -> None:
