@@ -449,9 +449,6 @@ def test_pattern_field_beats_the_config() -> None:
     assert flow.checkpoints is not None
     groups = patterns_of(flow.checkpoints.groups)
     assert (groups.include, groups.exclude) == (("one", "two"), ("three",))
-        ("one", "two"),
-        ("three",),
-    )
 
 
 def test_config_counts_without_a_pattern_field() -> None:
