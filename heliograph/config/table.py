@@ -295,7 +295,11 @@ _OWN_KEYS = tuple(
         row("sync.topic.acls.delete", B, "false", Scope.FLOW, L, "also delete access rules"),
         row("write.on.failover", B, "false", Scope.FLOW, L, "give applications write access when failing over"),
         row("provenance.headers", B, "false", Scope.FLOW, R, "not supported yet", allowed=("false",)),
-        row("partition.remap", T, "none", Scope.FLOW, R, "not supported yet", allowed=("none",)),
+        row(
+            "partition.remap", T, "none", Scope.FLOW, H,
+            "`modulo`: a target with fewer partitions is left so, source partition p goes to p modulo their number",
+            choices=("none", "modulo"),
+        ),
         row("topic.rename.*", T, None, Scope.FLOW, R, "not supported yet"),
         row("group.rename.*", T, None, Scope.FLOW, R, "not supported yet"),
     )

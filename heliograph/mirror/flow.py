@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import (
@@ -22,13 +22,14 @@ from heliograph.errors import (
     RulesChanged,
     SecondWriter,
     TargetTopicLost,
+    TargetTruncated,
     TopicRecreated,
 )
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
-from heliograph.mirror.counts import Past, Start
+from heliograph.mirror.counts import Past, Start, source_at
 from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
@@ -37,6 +38,7 @@ from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
+from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.spells import Unwritten, Waits
 from heliograph.mirror.standing import Standing, place_of
@@ -81,8 +83,11 @@ class FlowDriver:
         self.throttling = Throttling(flow.name)
         self._waits = Waits(flow.name)
         self._unwritten = Unwritten(flow.name)
-        self._producer_id = -1
+        self._producer_ids = [-1]
+        """By row (`remap`)."""
         self._standing = Standing(flow.name)
+        self._remapped: dict[str, str] = {}
+        """What was told of topics that share their target's partitions."""
         self._reopening: frozenset[PartitionName] = frozenset()
         """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
         self.carried = ""
@@ -141,13 +146,7 @@ class FlowDriver:
         """
         flow = self.flow
         try:
-            claim = await store.claim_producer_id(
-                self.target,
-                self.ledger_topic,
-                self.ledger,
-                source_cluster_id=self.source.catalogue.cluster_id,
-                target_cluster_id=self.target.catalogue.cluster_id,
-            )
+            claim = await self._claim(row=0)
         except ClusterChanged as error:
             await self.losses.keep_changed(error, self.ledger_topic)
             raise
@@ -159,9 +158,20 @@ class FlowDriver:
         )
         store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
         await store.read_on(self.target, self.ledger_topic, self.ledger)
-        self._producer_id = claim.producer_id
+        self._producer_ids = [claim.producer_id]
         self._standing.begin(self.ledger, stored.found)
         await self.discover()
+
+    async def _claim(self, *, row: int) -> formats.Claim:
+        """The flow's producer id of a row (`remap`)."""
+        return await store.claim_producer_id(
+            self.target,
+            self.ledger_topic,
+            self.ledger,
+            source_cluster_id=self.source.catalogue.cluster_id,
+            target_cluster_id=self.target.catalogue.cluster_id,
+            row=row,
+        )
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
@@ -203,12 +213,12 @@ class FlowDriver:
             await store.ensure_topics(self.target, self._internal(self.ledger_topic), vital={storage})
         wanted = wanted_topics(self.flow, source)
         target = await self.targets.ensure(source, wanted)
-        present = [
-            (topic, partition)
-            for topic, remote in wanted.items()
-            if remote in target.topics
-            for partition in range(min(len(source.topics[topic].partitions), len(target.topics[remote].partitions)))
-        ]
+        places = Places(self.flow, self._standing.known, source=source, target=target)
+        present = places.present(wanted)
+        for topic, text in places.remapped(wanted):
+            if self._remapped.get(topic) != text:
+                self._remapped[topic] = text
+                log.info("%s: %s: %s", self.name, topic, text)
         gone = self._standing.keep_only(present)
         if gone:
             log.warning(
@@ -217,6 +227,7 @@ class FlowDriver:
             )
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
+        await self._claim_rows(fresh, places)
         enrolled = await self._enrol(fresh)
         self.is_complete = enrolled == len(fresh)
         return bool(gone or enrolled)
@@ -253,6 +264,13 @@ class FlowDriver:
         await self.losses.keep(self.ledger_topic)
         await self._open_counts(starts)
         return sum(where in standing.entries for where in fresh)
+
+    async def _claim_rows(self, partitions: Collection[PartitionName], places: Places) -> None:
+        """Claim a producer id for every row that partitions stand in, before anything is sent under it."""
+        rows = places.rows(partitions)
+        while len(self._producer_ids) < rows:
+            self._check_lead()
+            self._producer_ids.append((await self._claim(row=len(self._producer_ids))).producer_id)
 
     def _first_start(self) -> Start:
         """Where a partition begins that nobody has copied yet."""
@@ -306,7 +324,7 @@ class FlowDriver:
             self.flow,
             self._settings,
             is_local=self._is_local,
-            producer_id=self._producer_id,
+            producer_ids=self._producer_ids,
             ledger_topic=self.ledger_topic,
             ledger_end=self.ledger.end,
             offset_partitions=self._offset_partitions(),
@@ -364,25 +382,35 @@ class FlowDriver:
         source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
         wanted = wanted_topics(self.flow, source)
         target = await self.targets.ensure(source, wanted)
-        await self._open_counts(
-            {
-                (topic, partition): start
-                for (topic, partition), start in starts.items()
-                if source.leader_of(topic, partition) is not None
-                and topic in wanted
-                and target.leader_of(wanted[topic], partition) is not None
-            }
-        )
+        places = Places(self.flow, self._standing.known, source=source, target=target)
+        found = {
+            where: start
+            for where, start in starts.items()
+            if source.leader_of(*where) is not None
+            and where[0] in wanted
+            and (remote := places.target(where)) is not None
+            and target.leader_of(*remote) is not None
+        }
+        await self._claim_rows(found, places)
+        await self._open_counts(found)
 
     def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:
         """Name what happened, and go on or stop as the policies say, or as somebody who acknowledged it wants."""
-        answer = self.losses.answer(where, self._with_other_leader(outcome))
+        answer = self.losses.answer(where, self._with_other_leader(self._with_source(where, outcome)))
         if isinstance(answer, GoOn):
             is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
             starts[where] = Start(answer.source_offset, Past.VOID if is_anew else Past.OURS)
         elif outcome.code in RESTARTABLE:
             self.failed.add(where)
             self.has_failed.set()
+
+    def _with_source(self, where: PartitionName, outcome: Outcome) -> Outcome:
+        """Where a target that lost records is filled again from, if the runs before the open one tell."""
+        if outcome.code != TargetTruncated.code or "target_end" not in outcome.details:
+            return outcome
+        page, pages = self._standing.pages.get(where), self.ledger.partition(where).pages
+        found = source_at(int(outcome.details["target_end"]), outcome.entry, page, pages)
+        return outcome if found is None else outcome._replace(details={**outcome.details, "source_offset": found})
 
     def _with_other_leader(self, outcome: Outcome) -> Outcome:
         """A second writer has a name if the lease tells it."""

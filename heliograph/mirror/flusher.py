@@ -20,6 +20,7 @@ from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.runs import Page
+from heliograph.mirror.shared import SharedEnd
 from heliograph.mirror.store import StoreKeys, store_keys
 
 THROTTLE_TELL_S = 5.0
@@ -37,8 +38,10 @@ class Flusher:
         source: Cluster,
         target: Cluster,
         may_write: Callable[[], bool],
+        ends: Sequence[SharedEnd] = (),
     ) -> None:
         self._copies = copies
+        self._ends = ends
         self._terms = terms
         self._source = source
         self._target = target
@@ -82,6 +85,8 @@ class Flusher:
         async with self._flushing:
             if not self._may_write():
                 return  # a later leader's entries must not be overwritten by ours
+            for end in self._ends:
+                end.level()
             dirty = [copy for copy in self._copies if copy.dirty]
             self._note_troubles()
             self._note_throttling()

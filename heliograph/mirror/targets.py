@@ -62,7 +62,9 @@ class TargetTopics:
         short = {
             remote: count
             for remote, count in counts.items()
-            if remote in target.topics and len(target.topics[remote].partitions) < count
+            if remote in target.topics
+            and len(target.topics[remote].partitions) < count
+            and not self._flow.remaps_partitions
         }
         results: dict[str, HeliographError | None] = dict.fromkeys(counts)
         results.update(await create_topics(self._cluster, missing) if missing else {})
