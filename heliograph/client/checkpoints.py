@@ -31,9 +31,12 @@ class Translated(NamedTuple):
     upstream: int
     """Its offset on the source when it was translated."""
     grade: str = "checkpoint"
-    """How sure this is: by a checkpoint, or by the ledger `exact`, `ahead` of what is mirrored, or `degraded`."""
+    """How sure this is: by a checkpoint, or by the ledger `exact`, `ahead` of what is mirrored, `degraded`, or `shared`
+    with other partitions of the source, of which some records are read again."""
     ahead: int = 0
     """Source offsets that the group has read and the target does not have."""
+    reread: int = 0
+    """Records that are read again because the group stands further in partitions that share the target's."""
 
 
 Offsets = dict[TopicPartition, Translated]

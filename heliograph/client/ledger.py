@@ -12,7 +12,8 @@ from heliograph.kafka.cluster import UNKNOWN_TOPIC, Catalogue, Cluster
 from heliograph.kafka.log import read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.formats import group_of
-from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.joint import reread
+from heliograph.mirror.ledger import Grade, Ledger
 from heliograph.mirror.seen import GroupCommit
 from heliograph.naming import ReplicationPolicy
 
@@ -53,21 +54,23 @@ async def translate_groups(
     """Where each group goes on that was seen on the source."""
     commits = {name: seen.commits for name, seen in ledger.groups.items() if seen.commits and wanted(name)}
     places = {where for found in commits.values() for where in found}
-    bounds = await _bounds(cluster, {_remote(policy, alias, where) for where in places})
-    return {name: _translated(ledger, alias, policy, found, bounds) for name, found in commits.items()}
+    remotes = {where: _remote(ledger, policy, alias, where) for where in places}
+    bounds = await _bounds(cluster, set(remotes.values()))
+    return {name: _translated(ledger, remotes, found, bounds) for name, found in commits.items()}
 
 
 async def translate_positions(
     cluster: Cluster, alias: str, ledger: Ledger, policy: ReplicationPolicy, offsets: Mapping[TopicPartition, int]
 ) -> Offsets:
     """Where anybody goes on who stands at these offsets of the source; partitions never mirrored are left out."""
-    bounds = await _bounds(cluster, {_remote(policy, alias, where) for where in offsets})
+    remotes = {where: _remote(ledger, policy, alias, where) for where in offsets}
+    bounds = await _bounds(cluster, set(remotes.values()))
     found = {where: GroupCommit(offset, "") for where, offset in offsets.items()}
-    return _translated(ledger, alias, policy, found, bounds)
+    return _translated(ledger, remotes, found, bounds)
 
 
-def _remote(policy: ReplicationPolicy, alias: str, where: TopicPartition) -> TopicPartition:
-    return TopicPartition(policy.format_remote_topic(alias, where.topic), where.partition)
+def _remote(ledger: Ledger, policy: ReplicationPolicy, alias: str, where: TopicPartition) -> TopicPartition:
+    return TopicPartition(policy.format_remote_topic(alias, where.topic), ledger.target_partition(where))
 
 
 _Bounds = dict[TopicPartition, tuple[int, int]]
@@ -99,17 +102,25 @@ def _is_there(catalogue: Catalogue, where: TopicPartition) -> bool:
 
 def _translated(
     ledger: Ledger,
-    alias: str,
-    policy: ReplicationPolicy,
+    remotes: Mapping[TopicPartition, TopicPartition],
     commits: Mapping[TopicPartition, GroupCommit],
     bounds: _Bounds,
 ) -> Offsets:
-    offsets: Offsets = {}
+    """Of partitions that share one of the target (`joint`) the lowest counts."""
+    found: dict[TopicPartition, dict[TopicPartition, Translated]] = {}
     for where, commit in commits.items():
-        found = ledger.translate((where.topic, where.partition), commit.offset)
-        remote = _remote(policy, alias, where)
-        if found is None or remote not in bounds:
-            continue
-        offset, grade, ahead = found.within(*bounds[remote])
-        offsets[remote] = Translated(offset, commit.metadata, commit.offset, str(grade), ahead)
-    return offsets
+        translation, remote = ledger.translate(where, commit.offset), remotes[where]
+        if translation is not None and remote in bounds:
+            offset, grade, ahead = translation.within(*bounds[remote])
+            one = Translated(offset, commit.metadata, commit.offset, str(grade), ahead)
+            found.setdefault(remote, {})[where] = one
+    return {remote: _lowest(ledger, together) for remote, together in found.items()}
+
+
+def _lowest(ledger: Ledger, together: Mapping[TopicPartition, Translated]) -> Translated:
+    lowest = min(together.values(), key=lambda one: one.offset)
+    if len(together) == 1:
+        return lowest
+    again = reread(ledger, lowest.offset, {where: one.offset for where, one in together.items()})
+    grade = str(Grade.SHARED) if again and lowest.grade != Grade.DEGRADED else lowest.grade
+    return lowest._replace(grade=grade, ahead=sum(one.ahead for one in together.values()), reread=again)

@@ -143,6 +143,7 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         on_topic_recreated=flow.text("on.topic.recreated"),
         on_record_error=flow.text("on.record.error"),
         offset_translation=flow.text("offset.translation"),
+        partition_remap=flow.text("partition.remap"),
         max_bytes_per_second=rate if isinstance(rate, int) else None,
         auto_restart=_build_auto_restart(flow),
     )

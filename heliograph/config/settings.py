@@ -153,6 +153,7 @@ class Flow:
     on_topic_recreated: str
     on_record_error: str
     offset_translation: str
+    partition_remap: str
     max_bytes_per_second: int | None
     auto_restart: AutoRestart | None
     """None: what failed for good stays so until the next start."""
@@ -167,6 +168,11 @@ class Flow:
     @property
     def is_running(self) -> bool:
         return self.enabled and self.state is State.RUNNING
+
+    @property
+    def remaps_partitions(self) -> bool:
+        """Whether a topic may have more partitions than its target."""
+        return self.partition_remap == "modulo"
 
     @property
     def ledger_topic(self) -> str:

@@ -321,7 +321,6 @@ _OWN_KEYS = tuple(
             "keep the rights to write that copies do not get on the target, to be granted at a failover",
         ),
         row("provenance.headers", B, "false", Scope.FLOW, R, "not supported yet", allowed=("false",)),
-        row("partition.remap", T, "none", Scope.FLOW, R, "not supported yet", allowed=("none",)),
         row(
             "topic.rename.*", T, None, Scope.FLOW, H,
             "`topic.rename.1.pattern` and `topic.rename.1.replacement`, and so on: names on the target by rules; "
@@ -329,6 +328,11 @@ _OWN_KEYS = tuple(
         ),
         row("group.rename.*", T, None, Scope.FLOW, H, "the same for consumer groups"),
         row("python.*", T, None, Scope.FLOW, H, "given to classes of one's own, `python:module.Class`"),
+        row(
+            "partition.remap", T, "none", Scope.FLOW, H,
+            "`modulo`: a target with fewer partitions is left so, source partition p goes to p modulo their number",
+            choices=("none", "modulo"),
+        ),
     )
 )  # fmt: skip
 

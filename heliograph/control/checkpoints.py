@@ -27,6 +27,7 @@ from heliograph.mirror.copynames import plan_groups
 from heliograph.mirror.demand import checkpoints_topic
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.flow_names import tell_refused
+from heliograph.mirror.joint import neighbours_in, uncommitted
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.seen import DELETED, GroupCommit, SeenGroup
@@ -49,6 +50,15 @@ class Standing(NamedTuple):
     metadata: str
     mirrored_end: int
     """Where the copy ends on the target: no checkpoint may lead past it."""
+    is_shared: bool = False
+    """The lowest of several, whose copies share the partition: `upstream` may be another one's the next time."""
+
+    def with_neighbour(self, other: Standing | None) -> Standing:
+        """The place that skips nothing of either."""
+        if other is None:
+            return self
+        lowest = min(other, self, key=lambda standing: standing.downstream)
+        return lowest._replace(mirrored_end=max(self.mirrored_end, other.mirrored_end), is_shared=True)
 
 
 def plan_checkpoints(
@@ -56,7 +66,8 @@ def plan_checkpoints(
 ) -> list[Checkpoint]:
     """Checkpoints that are news: forward on the target, or back because the group went back on the source.
 
-    MirrorMaker 2's rule, and one more: a checkpoint past what is mirrored (the target lost records) is taken back.
+    MirrorMaker 2's rule, and two more: a checkpoint past what is mirrored (the target lost records) is taken back, and
+    where source partitions share one of the target, their offsets on the source say nothing to each other.
     """
     news = []
     for (group, where), standing in standings.items():
@@ -65,6 +76,7 @@ def plan_checkpoints(
             before is None
             or standing.upstream < before.upstream
             or standing.downstream > before.downstream
+            or (standing.is_shared and standing.downstream < before.downstream)
             or before.downstream > standing.mirrored_end
         ):
             news.append(
@@ -227,7 +239,16 @@ class Carrier:
             group: {where: commit for where, commit in commits.items() if (where.topic, where.partition) in mirrored}
             for group, commits in answers.found.items()
         }
+        await self._add_starts(found)
         return {group: commits for group, commits in found.items() if commits}
+
+    async def _add_starts(self, commits: dict[str, dict[TopicPartition, Commit]]) -> None:
+        """Where source partitions share one of the target, a group without a commit stands at the source's start."""
+        neighbours = neighbours_in(self._flow.ledger)
+        missing = {group: uncommitted(found, neighbours) for group, found in commits.items()} if neighbours else {}
+        starts = await list_offsets(self._flow.source, set().union(*missing.values()), EARLIEST) if missing else {}
+        for group, wanted in missing.items():
+            commits[group] |= {where: Commit(starts[where].offset) for where in wanted if not starts[where].error_code}
 
     async def _until_written_down(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> float:
         """Lanes write the ledger once a flush interval: a group right behind them seems to be ahead until then.
@@ -252,11 +273,12 @@ class Carrier:
         self, commits: Mapping[str, Mapping[TopicPartition, Commit]]
     ) -> dict[TopicPartition, tuple[TopicPartition, int]]:
         """For each partition that groups stand in, that of the target and where its log begins; 0 if nobody says."""
+        ledger = self._flow.ledger
         wanted = {
-            where: TopicPartition(self._flow.flow.remote_topic(where.topic), where.partition)
+            where: TopicPartition(self._flow.flow.remote_topic(where.topic), ledger.target_partition(where))
             for where in {where for found in commits.values() for where in found}
         }
-        starts = await list_offsets(self._flow.target, wanted.values(), EARLIEST)
+        starts = await list_offsets(self._flow.target, set(wanted.values()), EARLIEST)
         return {where: (remote, max(0, starts[remote].offset)) for where, remote in wanted.items()}
 
     def _standings(
@@ -266,21 +288,24 @@ class Carrier:
     ) -> dict[GroupPartition, Standing]:
         """Translated, and within what the target has: neither before its log's start nor past what is mirrored."""
         partitions = self._flow.ledger.partitions
-        by_rule = self._syncs.translate if self._flow.flow.offset_translation == "mm2" else self._exactly
         standings: dict[GroupPartition, Standing] = {}
         for group, found in commits.items():
             for where, commit in found.items():
                 entry = partitions[where.topic, where.partition].entry
-                downstream = by_rule((where.topic, where.partition), commit.offset)
+                downstream = self._translate((where.topic, where.partition), commit.offset)
                 name = self._names.get(group)
                 if downstream is not None and entry is not None and name is not None:
                     remote, start = targets[where]
                     end = max(start, entry.target_offset)
                     offset = max(start, min(downstream, end))
-                    standings[name, remote] = Standing(commit.offset, offset, commit.metadata, end)
+                    standing = Standing(commit.offset, offset, commit.metadata, end)
+                    standings[name, remote] = standing.with_neighbour(standings.get((name, remote)))
         return standings
 
-    def _exactly(self, where: PartitionName, offset: int) -> int | None:
+    def _translate(self, where: PartitionName, offset: int) -> int | None:
+        """By the rule that is set; MirrorMaker 2's has no word for a copy of another number than its source's."""
+        if self._flow.flow.offset_translation == "mm2" and self._flow.ledger.target_partition(where) == where[1]:
+            return self._syncs.translate(where, offset)
         found = self._flow.ledger.translate(where, offset)
         return found.offset if found is not None else None
 

@@ -51,8 +51,8 @@ class OffsetSyncs:
         syncs: list[OffsetSync] = []
         for where, known in flow.ledger.partitions.items():
             entry = known.entry
-            if entry is None or where not in flow.entries:
-                continue
+            if entry is None or where not in flow.entries or flow.ledger.target_partition(where) != where[1]:
+                continue  # a sync means two partitions of one number
             before = self._rules.get(where)
             if before is not None and before.entry is entry:
                 seen[where] = before

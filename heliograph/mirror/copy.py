@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from heliograph.errors import CorruptBatch, HeliographError, RecordRefused
@@ -33,6 +33,9 @@ from heliograph.mirror.model import NOT_LATE, SEQUENCE_MODULUS, Assignment, Entr
 from heliograph.mirror.record import Chunk, reencode
 from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
 from heliograph.mirror.singles import merge_singles
+
+if TYPE_CHECKING:
+    from heliograph.mirror.shared import SharedEnd
 
 Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
 """Starts a task of the lane's, which sees to it that a crash in it is noticed."""
@@ -103,6 +106,9 @@ class PartitionCopy:
 
     def __init__(self, assignment: Assignment, *, producer_id: int, read_committed: bool, codec: int | None) -> None:
         self.assignment = assignment
+        self.target = assignment.target
+        self.shared: SharedEnd | None = None
+        """Set where other copies of the lane write to the same partition of the target."""
         self.entry: Entry = assignment.entry
         self.page = OpenPage.unpack(assignment.page) if assignment.page else OpenPage(self.entry.run_source)
         """Runs that are broken; the open one is in the entry."""
@@ -138,7 +144,7 @@ class PartitionCopy:
         self.unsure = Unsure(late=is_late, appended=is_late)
         self.wall: RecordRefused | None = None
         """A record that cannot be copied: what stands before it is, then the partition is given back."""
-        self._producer_id = producer_id
+        self.producer_id = producer_id
         self._read_committed = read_committed
         self._codec = codec
         self._queue: deque[tuple[BatchHeader, memoryview]] = deque()
@@ -211,6 +217,10 @@ class PartitionCopy:
         """Whether the target's broker may not remember what we sent it last."""
         sent_ms = self._oldest_sent_ms
         return may_be_forgotten(self.entry, now_ms) or (sent_ms is not None and sent_ms < now_ms - MEMORY_DOUBTFUL_MS)
+
+    @property
+    def is_copying(self) -> bool:
+        return self.state is State.COPYING
 
     @property
     def is_drained(self) -> bool:
@@ -349,6 +359,16 @@ class PartitionCopy:
             **changes,
         )
 
+    def keep_up(self, target_end: int) -> None:
+        """Other copies of ours wrote to the target up to an offset: if nothing of this one is on its way, its next
+        batch comes behind that."""
+        entry = self.entry
+        if self.in_flight or not self.is_copying or target_end <= entry.target_offset:
+            return
+        self.page.close(Run(entry.run_source, entry.run_target, entry.source_offset - entry.run_source))
+        self.entry = entry.moved(run_source=entry.source_offset, run_target=target_end, target_offset=target_end)
+        self.dirty = True
+
     # -- the ledger ----------------------------------------------------------------------
 
     def pages(self) -> list[Page]:
@@ -381,7 +401,7 @@ class PartitionCopy:
         self.queued_bytes -= len(view)
         rewrite_header(
             view,
-            producer_id=self._producer_id,
+            producer_id=self.producer_id,
             producer_epoch=self.entry.count,
             base_sequence=self._next_n % SEQUENCE_MODULUS,
         )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from heliograph.kafka.admin import EARLIEST, LATEST
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Entry, PackedLineage
+from heliograph.mirror.remap import SAME
 from heliograph.mirror.runs import OpenPage, Page, Run
 
 
@@ -41,7 +42,15 @@ class Extent(NamedTuple):
 
 
 def first_entry(
-    start: Start, extent: Extent, *, known: Entry | None, count: int, rule: str, source_id: str, target_id: str
+    start: Start,
+    extent: Extent,
+    *,
+    known: Entry | None,
+    count: int,
+    rule: str,
+    source_id: str,
+    target_id: str,
+    modulo: int = SAME,
 ) -> Entry:
     """Where a copy stands that is about to begin; `known` is the entry of the count before."""
     offset = {EARLIEST: extent.source_start, LATEST: extent.source_end}.get(start.offset, start.offset)
@@ -58,6 +67,7 @@ def first_entry(
         source_end=extent.source_end,
         lineage=lineage_at_opening(start.past, offset, known),
         rule=rule,
+        modulo=modulo,
     )
 
 
@@ -66,6 +76,24 @@ def lineage_at_opening(past: Past, offset: int, known: Entry | None) -> PackedLi
     if past is not Past.OURS or known is None or offset > known.source_offset:
         return ""
     return Lineage.parse(known.lineage).until(offset).pack()
+
+
+def source_at(target_offset: int, entry: Entry, page: OpenPage | None, pages: Iterable[Page]) -> int | None:
+    """The first source offset that is not copied when the target ends at an offset; None if no run tells.
+
+    `page` is the one being filled, `pages` those that are written.
+    """
+    runs = [Run(entry.run_source, entry.run_target, entry.source_offset - entry.run_source)]
+    runs += reversed(page.runs if page is not None else [])
+    for older in sorted(pages, key=lambda one: one.start, reverse=True):
+        if runs[-1].target < target_offset:
+            break
+        if older.start < runs[-1].source:
+            runs += reversed(older.runs())
+    for run in runs:
+        if run.target < target_offset:
+            return run.source + min(run.length, target_offset - run.target)
+    return None
 
 
 def pages_at_opening(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from heliograph.config.settings import Checkpoints, Flow
@@ -12,7 +12,6 @@ from heliograph.kafka.cluster import Catalogue
 from heliograph.kafka.configs import TopicConfigs
 from heliograph.mirror import store
 from heliograph.mirror.copynames import plan_names
-from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.topic_configs import first_configs, follows_configs
 
 
@@ -33,23 +32,6 @@ def new_copy(flow: Flow, topic: str, *, partitions: int, source: TopicConfigs | 
         replication_factor=flow.replication_factor,
         configs=configs if follows_configs(flow, topic) else store.COMPACTED,
     )
-
-
-def partitions_to_copy(
-    wanted: Mapping[str, str], source: Catalogue, target: Catalogue, *, begun: Collection[PartitionName]
-) -> list[PartitionName]:
-    """Of the topics that have a target.
-
-    One with too few partitions there is not begun: half a topic would pass for a whole one. What was begun before the
-    source grew goes on.
-    """
-    found: list[PartitionName] = []
-    for topic, remote in wanted.items():
-        here = len(source.topics[topic].partitions)
-        there = len(target.topics[remote].partitions) if remote in target.topics else 0
-        all_that_fit = ((topic, index) for index in range(min(here, there)))
-        found += (where for where in all_that_fit if there >= here or where in begun)
-    return found
 
 
 def internal_topics(flow: Flow) -> list[NewTopic]:

@@ -24,7 +24,7 @@ from heliograph.mirror.here import this_process
 from heliograph.mirror.lease import LANE_SHARE
 from heliograph.mirror.life import FlowLife, Surroundings, counted
 from heliograph.mirror.model import EpochPlan, EpochTerms, FlowTerms, LedgerRow
-from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, useful_lanes
+from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
 from heliograph.mirror.shares import plan_shares
 from heliograph.mirror.spells import Spell
 
@@ -300,7 +300,7 @@ class Driver:
             flow.name: [item for item in flow.assignments() if key_of(item) not in self._held] for flow in flows
         }
         tasks_max = {flow.name: flow.flow.tasks_max for flow in flows}
-        self._useful = useful_lanes({name: len(items) for name, items in assignments.items()}, tasks_max)
+        self._useful = useful_lanes({name: len(together(items)) for name, items in assignments.items()}, tasks_max)
         plan = plan_epoch(
             self._epoch_id,
             [assignment for items in assignments.values() for assignment in items],

@@ -23,6 +23,7 @@ from heliograph.errors import (
     RulesChanged,
     SecondWriter,
     TargetTopicLost,
+    TargetTruncated,
     TopicRecreated,
 )
 from heliograph.kafka.acls import Operation
@@ -30,8 +31,8 @@ from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.cluster import Catalogue
 from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
-from heliograph.mirror.counts import Past, Start
-from heliograph.mirror.demand import internal_topics, partitions_to_copy, wanted_topics
+from heliograph.mirror.counts import Past, Start, source_at
+from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, newborn, tell_gone
 from heliograph.mirror.flow_names import FlowNames
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
@@ -42,6 +43,7 @@ from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
+from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.spells import Spell, Unwritten, Waits
@@ -99,8 +101,10 @@ class FlowDriver:
         self._waits = Waits(flow.name)
         self._unwritten = Unwritten(flow.name)
         self._absent = Spell()
-        self._producer_id = -1
+        self._producer_ids = [-1]
+        """By row (`remap`)."""
         self._standing = Standing(flow.name)
+        self._remapped: dict[str, str] = {}  # what was told of topics that share their target's partitions
         self._reopening: frozenset[PartitionName] = frozenset()
         """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
         self.carried = ""
@@ -169,13 +173,7 @@ class FlowDriver:
         """
         flow = self.flow
         try:
-            claim = await store.claim_producer_id(
-                self.target,
-                self.ledger_topic,
-                self.ledger,
-                source_cluster_id=self.source.catalogue.cluster_id,
-                target_cluster_id=self.target.catalogue.cluster_id,
-            )
+            claim = await self._claim(row=0)
         except ClusterChanged as error:
             await self.losses.keep_changed(error, self.ledger_topic)
             raise
@@ -187,11 +185,22 @@ class FlowDriver:
         )
         store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
         await store.read_on(self.target, self.ledger_topic, self.ledger)
-        self._producer_id = claim.producer_id
+        self._producer_ids = [claim.producer_id]
         self._standing.begin(self.ledger, stored.found)
         self._seen, self._looks_for_new = None, True
         await self._keep_troubles(over=list(self.ledger.troubles))
         await self.discover()
+
+    async def _claim(self, *, row: int) -> formats.Claim:
+        """The flow's producer id of a row (`remap`)."""
+        return await store.claim_producer_id(
+            self.target,
+            self.ledger_topic,
+            self.ledger,
+            source_cluster_id=self.source.catalogue.cluster_id,
+            target_cluster_id=self.target.catalogue.cluster_id,
+            row=row,
+        )
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
@@ -236,7 +245,12 @@ class FlowDriver:
             await self._ensure_internal(self.ledger_topic, vital={storage})
         wanted = self.names.plan_and_tell(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
-        present = partitions_to_copy(wanted, source, target, begun=self._standing.begun)
+        places = Places(self.flow, self._standing.known, source=source, target=target)
+        present = places.present(wanted, begun=self._standing.begun)
+        for topic, text in places.remapped(wanted):
+            if self._remapped.get(topic) != text:
+                self._remapped[topic] = text
+                log.info("%s: %s: %s", self.name, topic, text)
         gone = self._standing.keep_only(present)
         for line in tell_gone(gone, source, wanted):
             log.warning("%s: %s", self.name, line)
@@ -248,6 +262,7 @@ class FlowDriver:
         self.missed &= {topic for topic, _ in self.entries}
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
+        await self._claim_rows(fresh, places)
         enrolled = await self._enrol(fresh)
         self._newborn -= self.entries.keys()
         self.is_complete = enrolled == len(fresh) and not self.targets.denials.is_passing
@@ -301,6 +316,13 @@ class FlowDriver:
         from_start = self.flow.auto_offset_reset == "earliest" or where in self._newborn
         return Start(EARLIEST if from_start else LATEST, Past.NOTHING)
 
+    async def _claim_rows(self, partitions: Collection[PartitionName], places: Places) -> None:
+        """Claim a producer id for every row that partitions stand in, before anything is sent under it."""
+        rows = places.rows(partitions)
+        while len(self._producer_ids) < rows:
+            self._check_lead()
+            self._producer_ids.append((await self._claim(row=len(self._producer_ids))).producer_id)
+
     async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
         if starts:
             await open_counts(
@@ -349,7 +371,7 @@ class FlowDriver:
             self.flow,
             self._settings,
             is_local=self._is_local,
-            producer_id=self._producer_id,
+            producer_ids=self._producer_ids,
             ledger_topic=self.ledger_topic,
             ledger_end=self.ledger.end,
             offset_partitions=self._offset_partitions(),
@@ -408,25 +430,35 @@ class FlowDriver:
         source = await self._look()
         wanted = self.names.plan(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
-        await self._open_counts(
-            {
-                (topic, partition): start
-                for (topic, partition), start in starts.items()
-                if source.leader_of(topic, partition) is not None
-                and topic in wanted
-                and target.leader_of(wanted[topic], partition) is not None
-            }
-        )
+        places = Places(self.flow, self._standing.known, source=source, target=target)
+        found = {
+            where: start
+            for where, start in starts.items()
+            if source.leader_of(*where) is not None
+            and where[0] in wanted
+            and (remote := places.target(where)) is not None
+            and target.leader_of(*remote) is not None
+        }
+        await self._claim_rows(found, places)
+        await self._open_counts(found)
 
     def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:
         """Name what happened, and go on or stop as the policies say, or as somebody who acknowledged it wants."""
-        answer = self.losses.answer(where, self._with_other_leader(outcome))
+        answer = self.losses.answer(where, self._with_other_leader(self._with_source(where, outcome)))
         if isinstance(answer, GoOn):
             is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
             starts[where] = Start(answer.source_offset, Past.VOID if is_anew else Past.OURS)
         elif outcome.code in RESTARTABLE:
             self.failed.add(where)
             self.has_failed.set()
+
+    def _with_source(self, where: PartitionName, outcome: Outcome) -> Outcome:
+        """Where a target that lost records is filled again from, if the runs before the open one tell."""
+        if outcome.code != TargetTruncated.code or "target_end" not in outcome.details:
+            return outcome
+        page, pages = self._standing.pages.get(where), self.ledger.partition(where).pages
+        found = source_at(int(outcome.details["target_end"]), outcome.entry, page, pages)
+        return outcome if found is None else outcome._replace(details={**outcome.details, "source_offset": found})
 
     def _with_other_leader(self, outcome: Outcome) -> Outcome:
         """A second writer has a name if the lease tells it."""

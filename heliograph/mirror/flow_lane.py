@@ -32,6 +32,7 @@ from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settler import Settler
+from heliograph.mirror.shared import share_ends
 
 DRAIN_S = 0.8
 """How long answers may still come in after the epoch's end."""
@@ -68,6 +69,7 @@ class FlowLane:
             terms.target, terms.target_bootstrap, f"{task}|replication-producer", terms.target_security
         )
         self._copies = [_copy_of(assignment, terms) for assignment in assignments]
+        ends = share_ends(self._copies)
         self._listener = Listener(
             target,
             terms,
@@ -79,7 +81,9 @@ class FlowLane:
         )
         may_write = self._listener.may_write
         pace = lane.pace(terms.name, terms.shares[lane.index] if terms.shares else None)
-        self._flusher = Flusher(self._copies, terms, source=source, target=target, may_write=may_write, pace=pace)
+        self._flusher = Flusher(
+            self._copies, terms, source=source, target=target, may_write=may_write, pace=pace, ends=ends
+        )
         self._settler = Settler(
             self._copies,
             terms,
@@ -230,5 +234,8 @@ class FlowLane:
 
 def _copy_of(assignment: Assignment, terms: FlowTerms) -> PartitionCopy:
     return PartitionCopy(
-        assignment, producer_id=terms.producer_id, read_committed=terms.read_committed, codec=terms.compression
+        assignment,
+        producer_id=terms.producer_id_of(assignment),
+        read_committed=terms.read_committed,
+        codec=terms.compression,
     )

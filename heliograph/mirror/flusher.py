@@ -22,6 +22,7 @@ from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.pace import LIMIT, Pace
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Change, Changed
+from heliograph.mirror.shared import SharedEnd
 from heliograph.mirror.store import StoreKeys, store_keys
 
 _NO_SUCH_TOPIC = (3, 100, 103)
@@ -42,8 +43,10 @@ class Flusher:
         target: Cluster,
         may_write: Callable[[], bool],
         pace: Pace | None = None,
+        ends: Sequence[SharedEnd] = (),
     ) -> None:
         self._copies = copies
+        self._ends = ends
         self._terms = terms
         self._target = target
         self._may_write = may_write
@@ -97,6 +100,8 @@ class Flusher:
         async with self._flushing:
             if not self._may_write():
                 return  # a later leader's entries must not be overwritten by ours
+            for end in self._ends:
+                end.level()
             dirty = [copy for copy in self._copies if copy.dirty]
             self._note_troubles()
             self._note_throttling()

@@ -20,6 +20,7 @@ from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
+from heliograph.mirror.remap import SAME
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Change, Contact, LogEnds, Seen, SeenGroup
 
@@ -97,12 +98,14 @@ def partition_for(key: bytes, partitions: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A driver's bid for the flow's producer id; the lowest offset in the ledger wins."""
+    """A driver's bid for a producer id of the flow; of each row the lowest offset in the ledger wins."""
 
     token: str
     producer_id: int
     source_cluster_id: str
     target_cluster_id: str
+    row: int = 0
+    """Of the copies that have this id (`remap`). Without remapping there is the first one only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +211,10 @@ _ENTRY_FIELDS = {
     "ms": "time_ms",
     "ts": "newest_ms",
     "ru": "rule",
+    "mod": "modulo",
 }
 _ENTRY_TEXT = ("source_topic_id", "target_topic_id", "lineage", "rule")
-_LATER_ENTRY_FIELDS = ("le", "ts", "ru")
+_LATER_ENTRY_FIELDS = ("le", "ts", "ru", "mod")
 """Entries written before these came have their defaults."""
 
 
@@ -221,11 +225,12 @@ def encode_entry_key(group_id: str, topic: str, partition: int) -> bytes:
 def encode_entry(entry: Entry) -> bytes:
     """As JSON, four times as fast as `json`: every partition that moves has one a second. Ids are hexadecimal."""
     e = entry
+    modulo = f',"mod":{e.modulo}' if e.modulo else ""
     return (
         f'{{"v":{VERSION},"st":"{e.source_topic_id}","tt":"{e.target_topic_id}","e":{e.count},"n":{e.n},'
         f'"b":{e.bytes_copied},"s":{e.source_offset},"t":{e.target_offset},"o":{e.our_end},'
         f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"le":"{e.lineage}","ms":{e.time_ms},'
-        f'"ts":{e.newest_ms},"ru":"{e.rule}"}}'
+        f'"ts":{e.newest_ms},"ru":"{e.rule}"{modulo}}}'
     ).encode()
 
 
@@ -238,6 +243,7 @@ def encode_claim(group_id: str, claim: Claim) -> tuple[bytes, bytes]:
                 "pid": claim.producer_id,
                 "source": claim.source_cluster_id,
                 "target": claim.target_cluster_id,
+                **({"row": claim.row} if claim.row else {}),
             }
         ),
     )
@@ -440,6 +446,8 @@ def _parse_entry(rest: list[Any], fields: dict[str, Any]) -> EntryRecord:
         if short in fields or short not in _LATER_ENTRY_FIELDS
     }
     Lineage.parse(values.get("lineage", ""))
+    if values.get("modulo", SAME) < 0:
+        raise ValueError("a negative modulo")
     return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
 
 
@@ -470,6 +478,7 @@ def _parse_claim(rest: list[Any], fields: dict[str, Any]) -> Claim:
         producer_id=int(fields["pid"]),
         source_cluster_id=str(fields["source"]),
         target_cluster_id=str(fields["target"]),
+        row=int(fields.get("row", 0)),
     )
 
 

@@ -25,6 +25,7 @@ from heliograph.mirror.kept_troubles import is_lasting
 from heliograph.mirror.lease import Clock, Leadership, Lease, clock
 from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
+from heliograph.mirror.remap import SAME, target_partition
 from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
 
@@ -40,6 +41,8 @@ class Grade(StrEnum):
     """The group has read more than is mirrored: it goes on at the end."""
     DEGRADED = "degraded"
     """The ledger does not know this stretch: some records are read again."""
+    SHARED = "shared"
+    """The target's partition has copies of several: what the group has read beyond the lowest is read again."""
 
 
 class Translation(NamedTuple):
@@ -116,6 +119,18 @@ class PartitionLedger:
             part = _from(Run(entry.run_source, entry.run_target, entry.source_offset - entry.run_source), offset)
             if part.length > 0:
                 yield part
+
+    def copied_between(self, target_start: int, target_end: int) -> int:
+        """How many records were copied to target offsets from one up to another."""
+        entry, pages = self.entry, self._sorted()
+        if entry is None or target_end <= target_start:
+            return 0
+        runs = [Run(entry.run_source, entry.run_target, entry.source_offset - entry.run_source)]
+        for page in reversed(pages):
+            if runs[-1].target <= target_start:
+                break
+            runs += reversed(page.runs())
+        return sum(max(0, min(run.target_end, target_end) - max(run.target, target_start)) for run in runs)
 
     # -- translation -----------------------------------------------------------------------
 
@@ -203,6 +218,8 @@ class Ledger:
 
     group_id: str
     claim: formats.Claim | None = None
+    further_claims: dict[int, formats.Claim] = field(default_factory=dict)
+    """Of the rows after the first (`remap`)."""
     condition: formats.Condition | None = None
     partitions: dict[PartitionName, PartitionLedger] = field(default_factory=dict)
     contact_ms: int = 0
@@ -229,6 +246,9 @@ class Ledger:
     def entries(self) -> dict[PartitionName, Entry]:
         return {where: known.entry for where, known in self.partitions.items() if known.entry is not None}
 
+    def claim_of(self, row: int) -> formats.Claim | None:
+        return self.further_claims.get(row) if row else self.claim
+
     def partition(self, where: PartitionName) -> PartitionLedger:
         found = self.partitions.get(where)
         if found is None:
@@ -243,8 +263,10 @@ class Ledger:
                 self.partition((record.topic, record.partition)).take_entry(record.entry)
             case formats.PageRecord():
                 self.partition((record.topic, record.partition)).take_page(record.start, record.page)
-            case formats.Claim():
+            case formats.Claim(row=0):
                 self.claim = self.claim or record
+            case formats.Claim():
+                self.further_claims.setdefault(record.row, record)
             case formats.Condition():
                 self.condition = record
             case Loss():
@@ -284,6 +306,11 @@ class Ledger:
                 self.troubles[where] = trouble
             else:
                 self.troubles.pop(where, None)
+
+    def target_partition(self, where: PartitionName) -> int:
+        """Into which one of the target a partition is copied."""
+        known = self.partitions.get(where)
+        return target_partition(where[1], known.entry.modulo if known is not None and known.entry is not None else SAME)
 
     def translate(self, where: PartitionName, offset: int) -> Translation | None:
         known = self.partitions.get(where)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.kafka.security import PLAINTEXT, Security
-from heliograph.kafka.types import BrokerAddress
+from heliograph.kafka.types import BrokerAddress, TopicPartition
+from heliograph.mirror.remap import SAME, row_of, target_partition
 
 NOT_LATE = -1
 """Nothing of a partition is on its way to the target: all that was sent was answered."""
@@ -58,6 +59,8 @@ class Entry:
     """Timestamp of our last batch, by which the target's broker remembers us; -1: not known."""
     rule: str = ""
     """By which rule the records of this count are taken (`FlowTerms.rule`); empty in entries of older releases."""
+    modulo: int = SAME
+    """Over so many partitions of the target its topic is spread (`remap`)."""
 
     def moved(self, **changes: Any) -> Entry:
         """As `dataclasses.replace`, which takes four times as long: this happens twice for every batch."""
@@ -89,6 +92,11 @@ class Assignment:
     def name(self) -> str:
         return f"{self.flow} {self.topic}-{self.partition}"
 
+    @property
+    def target(self) -> TopicPartition:
+        """Where its copy stands."""
+        return TopicPartition(self.target_topic, target_partition(self.partition, self.entry.modulo))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTerms:
@@ -105,6 +113,7 @@ class FlowTerms:
     client_id: str
     """Begin of the client ids."""
     producer_id: int
+    """Of the first row; all copies are of it that have the number of their source."""
     ledger_topic: str
     ledger_end: int
     """Where the lane begins to listen for the driver's word."""
@@ -129,6 +138,16 @@ class FlowTerms:
     """How long the leader may be silent; 0: there is no lease."""
     shares: tuple[float, ...] = ()
     """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
+    further_ids: tuple[int, ...] = ()
+    """Producer ids of the rows after the first (`remap`)."""
+
+    @property
+    def producer_ids(self) -> tuple[int, ...]:
+        """By row."""
+        return self.producer_id, *self.further_ids
+
+    def producer_id_of(self, assignment: Assignment) -> int:
+        return self.producer_ids[row_of(assignment.partition, assignment.entry.modulo)]
 
     @property
     def rule(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
@@ -17,7 +18,9 @@ from heliograph.mirror import store
 from heliograph.mirror.counts import Extent, Past, Start, first_entry, pages_at_opening
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import Entry, FlowTerms
+from heliograph.mirror.places import Places
 from heliograph.mirror.rebuild import rebuild_ledger
+from heliograph.mirror.remap import row_of
 from heliograph.mirror.runs import Page
 from heliograph.mirror.standing import Standing
 
@@ -42,10 +45,14 @@ async def open_counts(
     """
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
-    for where, extent in (await _extents(starts, flow, source=source, target=target)).items():
-        start, known = starts[where], standing.known.get(where)
-        ids, count = topic_ids(where, flow, source=source, target=target), standing.next_count(where)
-        if ids is None or count is None:
+    places = Places(flow, standing.known, source=source.catalogue, target=target.catalogue)
+    homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
+    found = {where: home for where, home in homes.items() if home is not None and home.row < len(terms.producer_ids)}
+    for where, extent in (await _extents(found, source=source, target=target)).items():
+        start, known, home = starts[where], standing.known.get(where), found[where]
+        is_there = topic_ids(where, flow, source=source, target=target) == (home.source_id, home.target_id)
+        count = standing.next_count(where) if is_there else None
+        if count is None:
             continue
         opened[where] = first_entry(
             start,
@@ -53,8 +60,9 @@ async def open_counts(
             known=known,
             count=count,
             rule=terms.rule,
-            source_id=ids[0],
-            target_id=ids[1],
+            source_id=home.source_id,
+            target_id=home.target_id,
+            modulo=home.modulo,
         )
         pages[where] = pages_at_opening(
             start.past,
@@ -79,17 +87,38 @@ def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Clus
     return None if topic is None or remote is None else (topic.topic_id.hex, remote.topic_id.hex)
 
 
+class _Home(NamedTuple):
+    """Where a copy is to stand, as the clusters were at one moment."""
+
+    source_id: str
+    target_id: str
+    modulo: int
+    row: int
+    target: TopicPartition
+
+
+def _home_of(where: PartitionName, places: Places, flow: Flow, *, source: Cluster, target: Cluster) -> _Home | None:
+    ids, modulo, remote = (
+        topic_ids(where, flow, source=source, target=target),
+        places.modulo(where),
+        places.target(where),
+    )
+    if ids is None or modulo is None or remote is None:
+        return None
+    return _Home(*ids, modulo, row_of(where[1], modulo), remote)
+
+
 async def source_offsets(source: Cluster, partitions: Iterable[PartitionName], which: int) -> dict[PartitionName, int]:
     """An end of the source's log of each partition; those whose leader does not answer are left out."""
-    return await _offsets(source, {TopicPartition(*where): where for where in partitions}, which)
+    return await _offsets(source, {where: TopicPartition(*where) for where in partitions}, which)
 
 
 async def _extents(
-    partitions: Iterable[PartitionName], flow: Flow, *, source: Cluster, target: Cluster
+    homes: Mapping[PartitionName, _Home], *, source: Cluster, target: Cluster
 ) -> dict[PartitionName, Extent]:
     """Of each partition whose leaders on both sides answer."""
-    wanted = list(partitions)
-    remotes = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in wanted}
+    wanted = list(homes)
+    remotes = {where: home.target for where, home in homes.items()}
     starts = await source_offsets(source, wanted, EARLIEST)
     ends = await source_offsets(source, wanted, LATEST)
     targets = await _offsets(target, remotes, LATEST)
@@ -101,12 +130,12 @@ async def _extents(
 
 
 async def _offsets(
-    cluster: Cluster, names: Mapping[TopicPartition, PartitionName], which: int
+    cluster: Cluster, names: Mapping[PartitionName, TopicPartition], which: int
 ) -> dict[PartitionName, int]:
-    answers = await list_offsets(cluster, names, which)
+    answers = await list_offsets(cluster, set(names.values()), which)
     silent = [name for name, answer in answers.items() if answer.error_code]
     if silent:
         await asyncio.sleep(LEADER_PAUSE_S)
         await cluster.refresh({name.topic for name in silent})
         answers.update(await list_offsets(cluster, silent, which))
-    return {names[name]: answer.offset for name, answer in answers.items() if not answer.error_code}
+    return {where: answers[name].offset for where, name in names.items() if not answers[name].error_code}

@@ -65,7 +65,7 @@ def answer_to(outcome: Outcome, flow: Flow, *, is_accepted: bool = False) -> GoO
         case "TOPIC_RECREATED" | "TARGET_TOPIC_LOST":
             return GoOn(EARLIEST)
         case "TARGET_TRUNCATED":
-            return GoOn(_source_of(int(details["target_end"]), entry))
+            return GoOn(int(details.get("source_offset", _source_of(int(details["target_end"]), entry))))
         case "POSITION_UNPROVEN" | "SECOND_WRITER":
             return GoOn(entry.source_offset)
         case "RECORD_REFUSED" if "source_end" in details and (is_accepted or flow.on_record_error == "skip"):

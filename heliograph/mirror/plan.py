@@ -2,7 +2,8 @@
 
 Partitions are packed by measured bytes per second, heaviest first, on the lane
 that has least to do. A flow uses at most `tasks.max` lanes, all flows together
-at most the slots that Spark has, and a lane may carry several flows.
+at most the slots that Spark has, and a lane may carry several flows. Partitions that are
+copied into the same one of the target (`remap`) stay together.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.model import Assignment, EpochPlan
 
 PartitionKey = tuple[str, str, int]
@@ -39,9 +41,17 @@ def key_of(assignment: Assignment) -> PartitionKey:
     return assignment.flow, assignment.topic, assignment.partition
 
 
-def useful_lanes(partitions_per_flow: Mapping[str, int], tasks_max: Mapping[str, int]) -> int:
-    """How many lanes could work at the same time if there were slots for all."""
-    return sum(min(tasks_max[flow], count) for flow, count in partitions_per_flow.items())
+def together(assignments: Sequence[Assignment]) -> list[list[Assignment]]:
+    """Those that must be in one lane; most have no company."""
+    found: dict[tuple[str, TopicPartition], list[Assignment]] = {}
+    for assignment in assignments:
+        found.setdefault((assignment.flow, assignment.target), []).append(assignment)
+    return list(found.values())
+
+
+def useful_lanes(targets_per_flow: Mapping[str, int], tasks_max: Mapping[str, int]) -> int:
+    """How many lanes could work at the same time if there were slots for all; each target partition has one."""
+    return sum(min(tasks_max[flow], count) for flow, count in targets_per_flow.items())
 
 
 def plan_epoch(
@@ -53,22 +63,22 @@ def plan_epoch(
     slots: int,
 ) -> EpochPlan:
     """Pack assignments into lanes; every assignment is in exactly one lane."""
-    by_flow: dict[str, list[Assignment]] = {}
-    for assignment in assignments:
-        by_flow.setdefault(assignment.flow, []).append(assignment)
-    lane_count = min(slots, useful_lanes({flow: len(items) for flow, items in by_flow.items()}, tasks_max))
+    by_flow: dict[str, list[list[Assignment]]] = {}
+    for unit in together(assignments):
+        by_flow.setdefault(unit[0].flow, []).append(unit)
+    lane_count = min(slots, useful_lanes({flow: len(units) for flow, units in by_flow.items()}, tasks_max))
     lanes: list[list[Assignment]] = [[] for _ in range(lane_count)]
     loads = [0.0] * lane_count
 
-    def weight(assignment: Assignment) -> float:
-        return rates.get(key_of(assignment), 0.0) + IDLE_BYTES_PER_SECOND
+    def weight(unit: Sequence[Assignment]) -> float:
+        return sum(rates.get(key_of(assignment), 0.0) + IDLE_BYTES_PER_SECOND for assignment in unit)
 
     for flow in sorted(by_flow, key=lambda name: (-sum(map(weight, by_flow[name])), name)):
-        items = sorted(by_flow[flow], key=lambda item: (-weight(item), item.topic, item.partition))
-        width = min(tasks_max[flow], lane_count, len(items))
+        units = sorted(by_flow[flow], key=lambda unit: (-weight(unit), unit[0].topic, unit[0].partition))
+        width = min(tasks_max[flow], lane_count, len(units))
         allowed = sorted(range(lane_count), key=lambda lane: (loads[lane], lane))[:width]
-        for assignment in items:
+        for unit in units:
             lane = min(allowed, key=lambda index: (loads[index], len(lanes[index]), index))
-            lanes[lane].append(assignment)
-            loads[lane] += weight(assignment)
+            lanes[lane].extend(unit)
+            loads[lane] += weight(unit)
     return EpochPlan(epoch_id=epoch_id, lanes=tuple(tuple(lane) for lane in lanes if lane))

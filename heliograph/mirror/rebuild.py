@@ -20,6 +20,7 @@ from heliograph.mirror import store
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import SEQUENCE_MODULUS, Entry
+from heliograph.mirror.remap import target_partition
 from heliograph.mirror.runs import Page, Run
 from heliograph.mirror.syncs import Sync, rebuild_runs
 
@@ -44,7 +45,7 @@ async def rebuild_ledger(
     pages = {
         where: await rebuild_pages(
             target,
-            TopicPartition(flow.remote_topic(where[0]), where[1]),
+            TopicPartition(flow.remote_topic(where[0]), target_partition(where[1], entry.modulo)),
             by_partition.get(where, []),
             position=entry.source_offset,
             target_end=entry.target_offset,

@@ -157,7 +157,8 @@ def _topics(flow: Flow) -> Iterator[tuple[Role, Right]]:
         without = f"{'settings of topics' if sync.configs_enabled else 'settings of new topics'} are not copied"
         yield Role.SOURCE_ADMIN, Right(DESCRIBE_CONFIGS, resource, without, False)
     for resource in _remotes(flow):
-        yield Role.TARGET_ADMIN, Right(ALTER, resource, "topics do not grow with their source", False)
+        if not flow.remaps_partitions:
+            yield Role.TARGET_ADMIN, Right(ALTER, resource, "topics do not grow with their source", False)
         without = "the limits of its topics are not known before they refuse a batch"
         yield Role.TARGET_ADMIN, Right(DESCRIBE_CONFIGS, resource, without, False)
         if sync.configs_enabled:

@@ -37,6 +37,7 @@ from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.refusals import REFUSALS, refused_by_target
+from heliograph.mirror.shared import SharedEnd
 
 MAX_REQUESTS = 5
 CHANNEL_COPIES = 64
@@ -67,6 +68,12 @@ class _Channel:
         self.ready: dict[PartitionCopy, None] = {}
         self.in_flight = 0
         self._samples: deque[float] = deque(maxlen=DISTANCE_SAMPLES)
+
+    def line_up(self, copy: PartitionCopy, shared: SharedEnd, size: int) -> None:
+        """A copy that has sent so much stays before those that share its target, for as long as its turn is."""
+        if shared.keeps_turn(copy, size) and copy in self.ready:
+            for other in [waiting for waiting in self.ready if waiting.shared is shared and waiting is not copy]:
+                self.ready[other] = self.ready.pop(other)
 
     def note_answer(self, seconds: float, size: int) -> None:
         """Learn how far the target is, from a request that nothing was ahead of."""
@@ -137,13 +144,12 @@ class Sender:
         """The copy has something to send."""
         node = copy.target_node
         if node is None:
-            node = self._cluster.catalogue.leader_of(copy.assignment.target_topic, copy.assignment.partition)
+            node = self._cluster.catalogue.leader_of(*copy.target)
             if node is None:
-                target = copy.assignment.target_topic, copy.assignment.partition
-                self.fail(copy, self._cluster.no_leader(*target, "Produce", where=copy.assignment.name))
+                self.fail(copy, self._cluster.no_leader(*copy.target, "Produce", where=copy.assignment.name))
                 return
             copy.target_node = node
-        key = node, copy.assignment.partition % self._width
+        key = node, copy.target.partition % self._width
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = _Channel(*key)
@@ -212,7 +218,10 @@ class Sender:
         size = 0
         now_ms = int(time.time() * 1000)
         small_bytes = channel.small_bytes if self._pace is None else 0  # under a limit the way is not to be filled
+        served: set[SharedEnd] = set()
         for copy in list(channel.ready):
+            if copy.shared in served:
+                continue  # a request takes one batch for a partition
             del channel.ready[copy]
             try:
                 piece = copy.next_piece(now_ms=now_ms, small_bytes=small_bytes)
@@ -224,6 +233,9 @@ class Sender:
             pieces.append((copy, piece))
             if copy.has_work:
                 channel.ready[copy] = None
+            if copy.shared is not None:
+                served.add(copy.shared)
+                channel.line_up(copy, copy.shared, piece.data.nbytes)
             size += piece.data.nbytes
             if size >= room_bytes:
                 break
@@ -236,7 +248,7 @@ class Sender:
         topics: dict[str | UUID, list[k00_produce.ProducePartition]] = {}
         for copy, piece in pieces:
             topics.setdefault(_topic_key(copy, by_id), []).append(
-                k00_produce.ProducePartition(copy.assignment.partition, piece.data)
+                k00_produce.ProducePartition(copy.target.partition, piece.data)
             )
         correlation_id = connection.next_correlation_id()
         request = k00_produce.encode_produce_request(
@@ -278,7 +290,7 @@ class Sender:
                 connection.close(error)
         by_id = k00_produce.uses_topic_ids(version)
         for copy, piece in pieces:
-            answer = answers.get((_topic_key(copy, by_id), copy.assignment.partition))
+            answer = answers.get((_topic_key(copy, by_id), copy.target.partition))
             if failure is None and answer is None:
                 failure = ProtocolError("an answer to Produce lacks a partition", where=connection.where)
             self._judge(copy, piece, answer, failure)
@@ -308,9 +320,19 @@ class Sender:
         if copy.state is State.COPYING and failure is not None:
             copy.unsure.forestalled = was_forestalled(failure)
             copy.doubt(failure)
+            self._doubt_others(copy, failure)
         if copy.is_drained and copy.state is State.DRAINING:
             copy.target_node = None
             self._on_doubt(copy)
+
+    def _doubt_others(self, copy: PartitionCopy, error: HeliographError) -> None:
+        """Where it is open what stands in the log that copies share, each of them has to look."""
+        if copy.shared is None or not (copy.unsure.misplaced or copy.unsure.appended):
+            return
+        for other in copy.shared.others(copy):
+            if other.is_copying:
+                other.unsure.misplaced |= copy.unsure.misplaced
+                self.fail(other, error)
 
     def _objection(
         self, copy: PartitionCopy, piece: Piece, answer: k00_produce.ProducedPartition
@@ -319,11 +341,13 @@ class Sender:
         where = copy.assignment.name
         code = answer.error_code
         if code == 0:
-            if answer.base_offset != piece.target_offset:
+            if copy.shared is not None and copy.shared.expects(copy, answer.base_offset):
+                copy.shared.offset += piece.records
+            elif copy.shared is not None or answer.base_offset != piece.target_offset:
                 copy.unsure.misplaced = True
+                expected = piece.target_offset if copy.shared is None else copy.shared.offset
                 return DataError(
-                    f"a batch was expected at target offset {piece.target_offset} and is at {answer.base_offset}",
-                    where=where,
+                    f"a batch was expected at target offset {expected} and is at {answer.base_offset}", where=where
                 )
             if answer.log_append_time_ms != -1 and not copy.assignment.target_stamps_time:
                 return SecondWriter("the target has a batch of ours that this lane did not send before", where=where)

@@ -15,7 +15,7 @@ believed. Knows no sockets: it reads through two `LogReader`s.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from heliograph.errors import (
@@ -55,14 +55,12 @@ class Settled(NamedTuple):
     """The producer ids of others among them; -1: they have none."""
 
 
-class _Tail(NamedTuple):
-    n: int
-    foreign: int
-    last: tuple[BatchHeader, bytes] | None
-    last_base_n: int
-    spans: list[tuple[int, int]]
-    """(target offset, length) of our batches beyond the entry."""
-    strangers: tuple[int, ...]
+class Unsettled(NamedTuple):
+    """A copy of which is to be found out how far it got."""
+
+    assignment: Assignment
+    entry: Entry
+    producer_id: int
 
 
 class _Proof(NamedTuple):
@@ -73,26 +71,120 @@ class _Proof(NamedTuple):
     """The source's leader epochs on the way."""
 
 
-async def settle(
-    assignment: Assignment, entry: Entry, target_end: int, *, producer_id: int, target: LogReader, source: SourceReader
-) -> Settled:
-    """The entry as the target's log shows it; raises what the driver has to decide.
+class Tail:
+    """What one copy finds beyond its entry, batch by batch."""
 
-    Reads even where the log ends at the entry's target offset: records of others may be gone from there, and as many
-    of ours stand in their place.
-    """
-    if target_end < entry.target_offset:
-        raise _truncated(assignment, entry, target_end)
-    tail = await _read_tail(assignment, entry, target_end, producer_id, target)
+    def __init__(self, copy: Unsettled, ours: Collection[int], *, intact: int = 0) -> None:
+        """`ours` are all producer ids of the flow. Up to `intact` the log is known to be as it was when the entry was
+        written: no batch of the copy stands between its last one and the entry's target offset."""
+        self.copy = copy
+        self.entry = entry = copy.entry
+        self.n = self.last_base_n = entry.n
+        self.foreign = 0
+        self.last: tuple[BatchHeader, bytes] | None = None
+        self.spans: list[tuple[int, int]] = []
+        """(target offset, length) of our batches beyond the entry."""
+        self.strangers: dict[int, None] = {}
+        self._ours = ours
+        self._broken = ""
+        own_start = entry.our_end - 1 if entry.n else entry.our_end
+        self.start = max(own_start, min(entry.target_offset, intact))
+        """From where on it has to be read."""
+
+    def take(self, header: BatchHeader, view: memoryview) -> None:
+        """The next batch of the log; one before the start is for others to see."""
+        entry, producer_id = self.entry, self.copy.producer_id
+        if header.next_offset <= self.start:
+            return
+        if header.base_offset < entry.our_end:
+            # If compaction or retention took our last batch, the sequence of the next one speaks for itself.
+            _check_anchor(self.copy, header)
+            return
+        if header.producer_id != producer_id:
+            if not header.is_control and header.base_offset >= entry.target_offset:
+                self._pass_by(header)
+            return
+        if header.producer_epoch != entry.count:
+            raise SecondWriter(
+                f"the target has batches of count {header.producer_epoch}, this lane works in count {entry.count}",
+                where=self.copy.assignment.name,
+                why="another driver opened a new count",
+            )
+        if header.base_sequence != self.n % SEQUENCE_MODULUS and not self._broken:
+            self._broken = f"sequence {header.base_sequence} follows {self.n}"
+        self.last_base_n = self.n
+        self.n += header.last_offset_delta + 1
+        self.spans.append((header.base_offset, header.last_offset_delta + 1))
+        self.last = (header, bytes(view))
+
+    def _pass_by(self, header: BatchHeader) -> None:
+        if header.producer_id not in self._ours:
+            self.foreign += header.last_offset_delta + 1
+            self.strangers[header.producer_id] = None
+
+    def check(self) -> None:
+        """Whether all that was taken follows each other."""
+        if self._broken:
+            raise _unproven(self.copy.assignment, self.entry, self.n - self.entry.n, self._broken)
+
+
+async def settle(copy: Unsettled, tail: Tail, target_end: int, source: SourceReader) -> Settled:
+    """The entry as the target's log shows it; raises what the driver has to decide."""
+    tail.check()
+    entry, strangers = copy.entry, tuple(tail.strangers)
     if tail.last is None:
         moved, closed = _followed(entry, [], entry.source_offset, target_end)
-        return Settled(moved, 0, tail.foreign, closed, tail.strangers)
-    proof = await _prove(assignment, entry, tail, source)
+        return Settled(moved, 0, tail.foreign, closed, strangers)
+    proof = await _prove(copy.assignment, entry, tail, source)
     moved, closed = _followed(entry, join_spans(proof.spans, tail.spans), proof.position, target_end)
     header = tail.last[0]
     lineage = Lineage.parse(entry.lineage).until(entry.source_offset).grown(proof.epochs)
     moved = moved.moved(n=tail.n, our_end=header.next_offset, newest_ms=header.max_timestamp, lineage=lineage.pack())
-    return Settled(moved, tail.n - entry.n, tail.foreign, closed, tail.strangers)
+    return Settled(moved, tail.n - entry.n, tail.foreign, closed, strangers)
+
+
+async def read_tails(
+    copies: Sequence[Unsettled], target_end: int, *, ours: Collection[int], target: LogReader, intact: int = 0
+) -> list[Tail | DataError]:
+    """What each of the copies into one target partition finds there, in one reading.
+
+    Reads even where the log ends at an entry's target offset: records of others may be gone from there, and as many
+    of ours stand in their place. Of copies that share the partition the one that wrote last reads from its last batch
+    on. If that is still there, so is all before it, and the others begin where their entries end, however long ago
+    they wrote something; if it is not, each reads for itself.
+    """
+    last = max(copies, key=lambda copy: copy.entry.our_end if copy.entry.n else -1)
+    anchored = max(intact, last.entry.our_end if last.entry.n else 0)
+    tails = [Tail(copy, ours, intact=intact if copy is last else anchored) for copy in copies]
+    found = await _read(tails, target_end, target)
+    if len(copies) == 1 or not any(isinstance(item, TargetTruncated) for item in found):
+        return found
+    return [item for copy in copies for item in await _read([Tail(copy, ours)], target_end, target)]
+
+
+async def _read(tails: Sequence[Tail], target_end: int, target: LogReader) -> list[Tail | DataError]:
+    found: list[Tail | DataError] = [
+        tail if tail.entry.target_offset <= target_end else _truncated(tail.copy.assignment, tail.entry, target_end)
+        for tail in tails
+    ]
+    starts = [tail.start for tail in found if isinstance(tail, Tail)]
+    if not starts:
+        return found
+    async for header, view in target.batches(min(starts), target_end):
+        if view:  # what holds nothing to see comes without its bytes, checked
+            check_crc(view, where=tails[0].copy.assignment.name)
+        for index, tail in enumerate(found):
+            if isinstance(tail, Tail):
+                found[index] = _taken(tail, header, view)
+    return found
+
+
+def _taken(tail: Tail, header: BatchHeader, view: memoryview) -> Tail | DataError:
+    try:
+        tail.take(header, view)
+    except DataError as error:
+        return error
+    return tail
 
 
 def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -> tuple[Entry, tuple[Run, ...]]:
@@ -109,62 +201,26 @@ def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -
     return moved, tuple(closed)
 
 
-async def _read_tail(
-    assignment: Assignment, entry: Entry, target_end: int, producer_id: int, target: LogReader
-) -> _Tail:
-    start = entry.our_end - 1 if entry.n else entry.our_end
-    n, foreign, last, last_base_n, broken = entry.n, 0, None, entry.n, ""
-    spans: list[tuple[int, int]] = []
-    strangers: dict[int, None] = {}
-    async for header, view in target.batches(start, target_end):
-        if view:  # what holds nothing to see comes without its bytes, checked
-            check_crc(view, where=assignment.name)
-        if header.base_offset < entry.our_end:
-            # If compaction or retention took our last batch, the sequence of the next one speaks for itself.
-            _check_anchor(assignment, entry, header, producer_id)
-            continue
-        if header.producer_id != producer_id:
-            new = not header.is_control and header.base_offset >= entry.target_offset
-            if new:
-                foreign += header.last_offset_delta + 1
-                strangers[header.producer_id] = None
-            continue
-        if header.producer_epoch != entry.count:
-            raise SecondWriter(
-                f"the target has batches of count {header.producer_epoch}, this lane works in count {entry.count}",
-                where=assignment.name,
-                why="another driver opened a new count",
-            )
-        if header.base_sequence != n % SEQUENCE_MODULUS and not broken:
-            broken = f"sequence {header.base_sequence} follows {n}"
-        last_base_n = n
-        n += header.last_offset_delta + 1
-        spans.append((header.base_offset, header.last_offset_delta + 1))
-        last = (header, bytes(view))
-    if broken:
-        raise _unproven(assignment, entry, n - entry.n, broken)
-    return _Tail(n, foreign, last, last_base_n, spans, tuple(strangers))
-
-
-def _check_anchor(assignment: Assignment, entry: Entry, header: BatchHeader, producer_id: int) -> None:
+def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
     """The batch that reaches up to where ours ended must be the last one of the count."""
+    entry = copy.entry
     sequence = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
     ours = (
         header.next_offset == entry.our_end
-        and header.producer_id == producer_id
+        and header.producer_id == copy.producer_id
         and header.producer_epoch == entry.count
         and sequence == (entry.n - 1) % SEQUENCE_MODULUS
     )
     if not ours:
         raise TargetTruncated(
             f"the batch before target offset {entry.our_end} is not the one we wrote",
-            where=assignment.name,
+            where=copy.assignment.name,
             why="the target lost records and others took their place",
             target_end=header.base_offset,
         )
 
 
-async def _prove(assignment: Assignment, entry: Entry, tail: _Tail, source: SourceReader) -> _Proof:
+async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: SourceReader) -> _Proof:
     """Make the last target batch again from the source; the position after it, and where all of the tail stood."""
     assert tail.last is not None
     header, data = tail.last

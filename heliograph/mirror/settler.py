@@ -24,7 +24,7 @@ from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.model import COMMITTED, NOT_LATE, FlowTerms
-from heliograph.mirror.settle import Settled, settle
+from heliograph.mirror.settle import Settled, Tail, Unsettled, read_tails, settle
 from heliograph.mirror.tails import SourceLog, TargetLog
 
 MIN_PAUSE_S = 0.05
@@ -109,13 +109,13 @@ class Settler:
             return
         by_leader: dict[int | None, list[PartitionCopy]] = {}
         for copy in copies:
-            by_leader.setdefault(self._target.catalogue.leader_of(*_target_of(copy)), []).append(copy)
+            by_leader.setdefault(self._target.catalogue.leader_of(*copy.target), []).append(copy)
         self._reading.update(copies)
         for group in by_leader.values():
             self._spawn(self._settle_at_leader(group))
 
     async def _ensure_metadata(self, copies: Sequence[PartitionCopy], *, stale: bool) -> None:
-        homeless = any(self._target.catalogue.leader_of(*_target_of(copy)) is None for copy in copies)
+        homeless = any(self._target.catalogue.leader_of(*copy.target) is None for copy in copies)
         if stale or homeless or any(copy.failures or self._is_made_anew(copy) for copy in copies):
             targets = {copy.assignment.target_topic for copy in copies}
             await self._target.refresh(targets | {self._terms.ledger_topic, self._terms.offset_topic})
@@ -124,10 +124,10 @@ class Settler:
     async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
         """One broker's partitions: those of others do not wait for a broker that does not answer."""
         try:
-            unsure = [_target_of(copy) for copy in copies if copy.unsure.appended]
+            unsure = {copy.target for copy in copies if copy.unsure.appended}
             appended = await list_offsets(self._target, unsure, LATEST, unreplicated=True) if unsure else {}
-            ends = await list_offsets(self._target, [_target_of(copy) for copy in copies], LATEST)
-            shorter = {_target_of(copy).topic for copy in copies if _is_short(copy, ends[_target_of(copy)])}
+            ends = await list_offsets(self._target, {copy.target for copy in copies}, LATEST)
+            shorter = {copy.target.topic for copy in copies if _is_short(copy, ends[copy.target])}
             if shorter:  # truncated, or another topic of that name: its id tells
                 await self._target.refresh(shorter)
         except HeliographError as error:
@@ -137,11 +137,16 @@ class Settler:
         finally:
             self._reading.difference_update(copies)
         self._is_stale = self._is_stale or any(answer.error_code for answer in ends.values())
+        unread: dict[TopicPartition, list[PartitionCopy]] = {}
         for copy in copies:
-            target = _target_of(copy)
-            self._settle_one(copy, ends[target], appended.get(target, ends[target]))
+            if not self._settle_by_end(copy, ends[copy.target], appended.get(copy.target, ends[copy.target])):
+                unread.setdefault(copy.target, []).append(copy)
+        for target, together in unread.items():
+            self._reading.update(together)
+            self._spawn(self._settle_by_tail(together, ends[target].offset))
 
-    def _settle_one(self, copy: PartitionCopy, end: OffsetAnswer, appended: OffsetAnswer) -> None:
+    def _settle_by_end(self, copy: PartitionCopy, end: OffsetAnswer, appended: OffsetAnswer) -> bool:
+        """False if the log's end does not tell enough: the tail is to be read."""
         if self._is_made_anew(copy):
             meta = self._target.catalogue.topics[copy.assignment.target_topic]
             self._release(copy, doubts.target_made_anew(copy, meta.topic_id))
@@ -157,8 +162,8 @@ class Settler:
         elif end.offset == copy.entry.target_offset and not copy.unsure.misplaced:
             self._go(copy)
         else:
-            self._reading.add(copy)
-            self._spawn(self._settle_by_tail(copy, end.offset))
+            return False
+        return True
 
     def _awaited_end(self, copy: PartitionCopy, appended: int) -> int:
         """Up to where the target must have replicated before its log tells all of ours: as far as it went when first
@@ -187,9 +192,8 @@ class Settler:
 
     def _no_end(self, copy: PartitionCopy, code: int) -> HeliographError:
         """Why the target did not tell where its log ends."""
-        topic, partition = _target_of(copy)
-        if self._target.catalogue.leader_of(topic, partition) is None:
-            return self._target.no_leader(topic, partition, "ListOffsets", where=copy.assignment.name)
+        if self._target.catalogue.leader_of(*copy.target) is None:
+            return self._target.no_leader(*copy.target, "ListOffsets", where=copy.assignment.name)
         return refused(code, "ListOffsets", where=f'"{self._terms.target}" {copy.assignment.name}')
 
     def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
@@ -197,6 +201,8 @@ class Settler:
             copy.settled(copy.entry)
         else:
             copy.settled(settled.entry, settled.closed)
+        if copy.shared is not None:
+            copy.shared.settled(copy)
         copy.target_node = None
         self._seen_at.pop(copy, None)
         self._awaited.pop(copy, None)
@@ -204,27 +210,39 @@ class Settler:
 
     # -- by the log's tail ---------------------------------------------------------------
 
-    async def _settle_by_tail(self, copy: PartitionCopy, target_end: int) -> None:
-        target = TargetLog(self._target, copy.assignment)
+    async def _settle_by_tail(self, copies: Sequence[PartitionCopy], target_end: int) -> None:
+        """Of copies into one partition of the target."""
+        target = TargetLog(self._target, copies[0].assignment)
+        unsettled = [Unsettled(copy.assignment, copy.entry, copy.producer_id) for copy in copies]
         try:
-            settled = await settle(
-                copy.assignment,
-                copy.entry,
+            tails = await read_tails(
+                unsettled,
                 target_end,
-                producer_id=self._terms.producer_id,
+                ours=self._terms.producer_ids,
                 target=target,
-                source=SourceLog(self._source, copy.assignment, read_committed=self._reads_committed(copy)),
+                intact=_known_end(copies[0]),
             )
-        except DataError as error:
-            if isinstance(error, CorruptBatch) and copy.failures < doubts.CORRUPT_TRIES:
-                self._all_wait([copy], error)
-            else:
-                self._release(copy, error)
         except HeliographError as error:
-            if isinstance(error, NotAuthorized) and target.is_forbidden:
-                self._release(copy, doubts.unread(copy, target_end, error))
-            else:
-                self._all_wait([copy], error)
+            self._reading.difference_update(copies)
+            for copy in copies:
+                if isinstance(error, NotAuthorized) and target.is_forbidden:
+                    self._release(copy, doubts.unread(copy, target_end, error))
+                else:
+                    self._not_settled(copy, error)
+            return
+        for copy, one, tail in zip(copies, unsettled, tails, strict=True):
+            self._spawn(self._settle_with(copy, one, tail, target_end))
+
+    async def _settle_with(
+        self, copy: PartitionCopy, unsettled: Unsettled, tail: Tail | DataError, target_end: int
+    ) -> None:
+        try:
+            if isinstance(tail, DataError):
+                raise tail
+            source = SourceLog(self._source, copy.assignment, read_committed=self._reads_committed(copy))
+            settled = await settle(unsettled, tail, target_end, source)
+        except HeliographError as error:
+            self._not_settled(copy, error)
         else:
             copy.records += settled.found
             if settled.foreign:
@@ -235,6 +253,16 @@ class Settler:
         finally:
             self._reading.discard(copy)
 
+    def _not_settled(self, copy: PartitionCopy, error: HeliographError) -> None:
+        """The driver decides what happened to records; what a cluster did not answer is asked again."""
+        is_final = isinstance(error, DataError)
+        if isinstance(error, CorruptBatch) and copy.failures < doubts.CORRUPT_TRIES:
+            is_final = False
+        if is_final:
+            self._release(copy, error)
+        else:
+            self._all_wait([copy], error)
+
     def _reads_committed(self, copy: PartitionCopy) -> bool:
         """Whether the records of the copy's count are the committed ones; it may be older than the flow's setting."""
         return (copy.entry.rule or self._terms.rule) == COMMITTED
@@ -244,5 +272,7 @@ def _is_short(copy: PartitionCopy, end: OffsetAnswer) -> bool:
     return not end.error_code and end.offset < copy.entry.target_offset
 
 
-def _target_of(copy: PartitionCopy) -> TopicPartition:
-    return TopicPartition(copy.assignment.target_topic, copy.assignment.partition)
+def _known_end(copy: PartitionCopy) -> int:
+    """Up to where the target's log is known from others that copy to it meanwhile."""
+    shared = copy.shared
+    return shared.offset if shared is not None and any(other.is_copying for other in shared.others(copy)) else 0

@@ -109,21 +109,22 @@ async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
 
 
 async def claim_producer_id(
-    cluster: Cluster, topic: str, ledger: Ledger, *, source_cluster_id: str, target_cluster_id: str
+    cluster: Cluster, topic: str, ledger: Ledger, *, source_cluster_id: str, target_cluster_id: str, row: int = 0
 ) -> formats.Claim:
-    """If nobody has claimed the flow yet, bid for it. The first claim wins, ours or not."""
-    found = ledger.claim
+    """If nobody has claimed a row of the flow yet, bid for it. The first claim wins, ours or not."""
+    found = ledger.claim_of(row)
     if found is None:
         claim = formats.Claim(
             token=uuid4().hex,
             producer_id=await new_producer_id(cluster),
             source_cluster_id=source_cluster_id,
             target_cluster_id=target_cluster_id,
+            row=row,
         )
         bid = formats.encode_claim(ledger.group_id, claim)
         await append(cluster, topic, 0, [bid], now_ms=int(time.time() * 1000))
         await read_on(cluster, topic, ledger)
-        found = ledger.claim or claim
+        found = ledger.claim_of(row) or claim
         if found.token != claim.token:
             await append(cluster, topic, 0, [(bid[0], None)], now_ms=int(time.time() * 1000))
     _check_clusters(found, source_cluster_id, target_cluster_id, where=f'"{cluster.alias}" {topic}')

@@ -11,7 +11,6 @@ from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.log import fetch_partition, read_batches
-from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.model import Assignment
 
 _OFFSET_OUT_OF_RANGE = 1
@@ -27,7 +26,7 @@ class TargetLog:
         """We may write to the topic and not read it: what stands there cannot be proved."""
 
     async def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        where = TopicPartition(self._assignment.target_topic, self._assignment.partition)
+        where = self._assignment.target
         log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
         try:
             async for batch in read_batches(self._cluster, *where, max(start, log_start), end):

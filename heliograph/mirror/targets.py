@@ -87,6 +87,8 @@ class TargetTopics:
         missing = [topic for topic, remote in wanted.items() if remote not in self._cluster.catalogue.topics]
         results |= await self._create(source, missing) if missing else {}
         short = {remote: count for remote, count in counts.items() if 0 < self._partitions(remote) < count}
+        if self._flow.remaps_partitions:
+            short = {}
         results |= await self._grow(short) if short else {}
         self._note(results)
         target = self._cluster.catalogue

@@ -5,6 +5,8 @@ Made anew for every epoch, so that changed settings and secrets reach the lanes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.compression import Codec
 from heliograph.kafka.security import Security
@@ -22,7 +24,7 @@ def terms_of(
     settings: Settings,
     *,
     is_local: bool,
-    producer_id: int,
+    producer_ids: Sequence[int],
     ledger_topic: str,
     ledger_end: int,
     offset_partitions: int,
@@ -39,7 +41,8 @@ def terms_of(
         group_id=flow.group_id,
         connector=flow.connector_name,
         client_id=client_id_of(flow),
-        producer_id=producer_id,
+        producer_id=producer_ids[0],
+        further_ids=tuple(producer_ids[1:]),
         ledger_topic=ledger_topic,
         ledger_end=ledger_end,
         offset_topic=flow.offset_storage_topic,

@@ -99,7 +99,10 @@ def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[S
     pairs = [(name, remote) for name, remote in wanted_topics(flow, source).items() if remote in target.topics]
     for name, remote in pairs:
         here, there = len(source.topics[name].partitions), len(target.topics[remote].partitions)
-        if there < here:
+        if there < here and flow.remaps_partitions:
+            what = f"the target has {there} partitions, the source {here}: source partition p goes to p modulo {there}"
+            found.append((remote, warned("partitions", what, "nothing, if source partitions may share the target's")))
+        elif there < here:
             what = f"the target has {there} partitions, the source {here}: grown at the start"
             found.append((remote, warned("partitions", what, "nothing, if the mirror may alter the topic")))
         elif there > here:

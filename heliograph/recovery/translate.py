@@ -37,6 +37,8 @@ class Move:
     metadata: str
     grade: str
     source_offset: int | None
+    reread: int = 0
+    """Records that are read again where partitions of the source share one of the target."""
     outcome: Outcome = Outcome.PLANNED
     why: str = ""
 
@@ -56,6 +58,7 @@ class Move:
             "source offset": self.source_offset,
             "offset": self.offset,
             "translation": self.grade,
+            "re-read": self.reread,
             "outcome": f"{self.outcome}{': ' + self.why if self.why else ''}",
         }
 
@@ -102,6 +105,7 @@ def plan_moves(settings: Settings, flow: Flow, *, names: Sequence[str], wanted: 
             metadata=place.metadata,
             grade=place.grade,
             source_offset=place.upstream,
+            reread=place.reread,
         )
         for group, offsets in sorted(found.items())
         for where, place in sorted(offsets.items())

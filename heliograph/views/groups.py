@@ -22,7 +22,8 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.copynames import GroupPlan, plan_groups
-from heliograph.mirror.ledger import Grade, Ledger, PartitionName
+from heliograph.mirror.joint import Neighbours, neighbours_in, uncommitted
+from heliograph.mirror.ledger import Grade, Ledger, PartitionName, Translation
 from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, SeenGroup
 
 SOURCE_PATIENCE_S = 8.0
@@ -36,6 +37,7 @@ class GroupPlace:
 
     topic: str
     partition: int
+    target_partition: int
     source_committed: int
     source_end: int | None
     mirrored: int
@@ -102,6 +104,7 @@ class GroupView:
                 "group": self.group,
                 "topic": place.topic,
                 "partition": place.partition,
+                "target partition": place.target_partition,
                 "source committed": place.source_committed,
                 "source end": place.source_end,
                 "source lag": place.source_lag,
@@ -173,7 +176,7 @@ async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) 
     finally:
         source_cluster.close()
         target_cluster.close()
-    sides = _Sides(flow, ledger, source, target)
+    sides = _Sides(flow, ledger, source, target, neighbours_in(ledger))
     problems = [f"not carried over: {error}" for _, error in sorted(source.names.refused.items())]
     return GroupViews([sides.view(group) for _, group in sorted(source.groups.items())], problems)
 
@@ -215,6 +218,8 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
     commits = await fetch_commits(cluster, list(listed))
     names = [TopicPartition(*where) for where in ledger.partitions]
     answers = await list_offsets(cluster, names, LATEST)
+    neighbours = neighbours_in(ledger)
+    starts = await list_offsets(cluster, [TopicPartition(*where) for where in neighbours], EARLIEST)
     now_ms = int(time.time() * 1000)
     groups: dict[str, SeenGroup] = {}
     unconsumed: dict[str, int] = {}
@@ -227,7 +232,9 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
         if not has:
             continue
         detail = described.found.get(name)
-        groups[name] = SeenGroup.of(found, detail, has, time_ms=now_ms)
+        begun = {where: GroupCommit(starts[where].offset, "") for where in uncommitted(has, neighbours)}
+        known = {where: commit for where, commit in begun.items() if not starts[where].error_code}
+        groups[name] = SeenGroup.of(found, detail, has | known, time_ms=now_ms)
         read = {where for member in (detail.members if detail else ()) for where in member.partitions}
         unconsumed[name] = len(has.keys() - read)
     gone = {name: group for name, group in ledger.groups.items() if name not in listed and name in plan.wanted}
@@ -240,8 +247,8 @@ async def _look_at_target(flow: Flow, cluster: Cluster, ledger: Ledger, source: 
     listed = {name: found for name, found in (await list_groups(cluster)).items() if name in wanted}
     described = await describe_groups(cluster, {name: found.kind for name, found in listed.items()})
     commits = await fetch_commits(cluster, list(listed))
-    names = [TopicPartition(flow.remote_topic(topic), index) for topic, index in ledger.partitions]
-    names = [where for where in names if where.topic in cluster.catalogue.topics]
+    names = {TopicPartition(flow.remote_topic(where[0]), ledger.target_partition(where)) for where in ledger.partitions}
+    names = {where for where in names if where.topic in cluster.catalogue.topics}
     starts, ends = await list_offsets(cluster, names, EARLIEST), await list_offsets(cluster, names, LATEST)
     return _Target(
         groups=described.found,
@@ -259,6 +266,7 @@ class _Sides:
     ledger: Ledger
     source: _Source
     target: _Target
+    neighbours: Neighbours
 
     def view(self, group: SeenGroup) -> GroupView:
         name = self.source.names.wanted[group.group]
@@ -274,30 +282,66 @@ class _Sides:
             seen_s=None if self.source.is_live else max(0.0, last_seen_s),
             target_state=there.state if there is not None else "none",
             target_members=len(there.members) if there is not None else 0,
-            places=tuple(
-                self._place((topic, partition), commit.offset, commits)
-                for (topic, partition), commit in sorted(group.commits.items())
-            ),
+            places=self._places(group, commits),
         )
 
-    def _place(self, where: PartitionName, committed: int, there: Mapping[TopicPartition, Commit]) -> GroupPlace:
-        at = TopicPartition(self.flow.remote_topic(where[0]), where[1])
+    def _places(self, group: SeenGroup, there: Mapping[TopicPartition, Commit]) -> tuple[GroupPlace, ...]:
+        """Of partitions that share one of the target the group goes on at the lowest translation."""
+        own = {where: self._translated(where, commit.offset) for where, commit in sorted(group.commits.items())}
+        lowest: dict[TopicPartition, int] = {}
+        for where, translation in own.items():
+            if translation is not None:
+                at = self._target_of(where)
+                lowest[at] = min(lowest.get(at, translation.offset), translation.offset)
+        return tuple(
+            self._place(where, group.commits[where].offset, own[where], lowest.get(self._target_of(where)), there)
+            for where in own
+        )
+
+    def _target_of(self, where: PartitionName) -> TopicPartition:
+        return TopicPartition(self.flow.remote_topic(where[0]), self.ledger.target_partition(where))
+
+    def _translated(self, where: PartitionName, committed: int) -> Translation | None:
+        at, translation = self._target_of(where), self.ledger.translate(where, committed)
         start, end = self.target.starts.get(at), self.target.ends.get(at)
-        translation = self.ledger.translate(where, committed)
-        if translation is not None and start is not None and end is not None:
-            translation = translation.within(start, end)
+        if translation is None or start is None or end is None:
+            return translation
+        return translation.within(start, end)
+
+    def _place(
+        self,
+        where: PartitionName,
+        committed: int,
+        own: Translation | None,
+        lowest: int | None,
+        there: Mapping[TopicPartition, Commit],
+    ) -> GroupPlace:
+        at = self._target_of(where)
+        start, end = self.target.starts.get(at), self.target.ends.get(at)
         goes_on = there[at].offset if at in there else start
         known = self.ledger.partitions.get(where)
         entry = known.entry if known is not None else None
         return GroupPlace(
             topic=where[0],
             partition=where[1],
+            target_partition=at.partition,
             source_committed=committed,
             source_end=self.source.ends.get(where),
             mirrored=entry.source_offset if entry is not None else 0,
-            translated=translation.offset if translation is not None else None,
-            grade=translation.grade if translation is not None else Grade.DEGRADED,
+            translated=lowest,
+            grade=self._grade(where, own, lowest),
             target_committed=there[at].offset if at in there else None,
             target_end=end,
-            reread=max(0, translation.offset - goes_on) if translation is not None and goes_on is not None else None,
+            reread=self._reread(where, own.offset, goes_on) if own is not None and goes_on is not None else None,
         )
+
+    def _grade(self, where: PartitionName, own: Translation | None, lowest: int | None) -> Grade:
+        if own is None or lowest is None:
+            return Grade.DEGRADED
+        return Grade.SHARED if self._reread(where, own.offset, lowest) else own.grade
+
+    def _reread(self, where: PartitionName, translated: int, goes_on: int) -> int:
+        """Between where the group goes on and where it should, other partitions may have records too."""
+        if where in self.neighbours:
+            return self.ledger.partition(where).copied_between(goes_on, translated)
+        return max(0, translated - goes_on)

@@ -16,6 +16,7 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store, tenure
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.exposure import Exposure, exposure_of
+from heliograph.mirror.joint import neighbours_in
 from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.losses import Loss
@@ -150,7 +151,8 @@ async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
 async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
     entries, condition = ledger.entries, ledger.condition
     losses = sorted((loss for loss in ledger.losses.values() if loss.is_open), key=lambda loss: loss.key)
-    names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in entries}
+    alone = entries.keys() - neighbours_in(ledger).keys()  # what shares a log cannot be told by its end
+    names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in alone}
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
     now_ms, lease = int(time.time() * 1000), ledger.leadership.lease

@@ -14,7 +14,8 @@ from tests.cluster.mirror import producer
 class Load(Background):
     """Writes numbered records to every partition of the topics until stopped.
 
-    Values are numbers that grow by one in each partition: loss, repetition and disorder show at once.
+    Values are numbers that grow by one in each partition: loss, repetition and disorder show at once. Keys are the
+    number of the partition.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class Load(Background):
             now_ms = int(time.time() * 1000) - self._age_ms
             for topic in self._topics:
                 for partition in range(self._partitions):
-                    self._producer.produce(topic, value, b"key", partition, timestamp=now_ms, on_delivery=on_delivery)
+                    key = b"%d" % partition
+                    self._producer.produce(topic, value, key, partition, timestamp=now_ms, on_delivery=on_delivery)
             self.written += 1
             self._producer.poll(0)
             ahead = self.written / rounds - (time.monotonic() - began)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from heliograph.kafka.batch import NewRecord
 from heliograph.mirror import formats
@@ -32,11 +32,11 @@ def recent(start: int, count: int = 1, *, size: int = 0) -> list[NewRecord]:
 class World:
     """Topic `t` on cluster "a", its mirror `a.t` and the internal topics on cluster "b"."""
 
-    def __init__(self, *, partitions: int = 1, brokers: int = 1) -> None:
+    def __init__(self, *, partitions: int = 1, targets: int | None = None, brokers: int = 1) -> None:
         self.source = FakeCluster("a", brokers=brokers, topics={"t": partitions})
-        self.target = FakeCluster("b", brokers=brokers, topics={"a.t": partitions, LEDGER: 1, OFFSETS: 5})
+        self.target = FakeCluster("b", brokers=brokers, topics={"a.t": targets or partitions, LEDGER: 1, OFFSETS: 5})
 
-    async def __aenter__(self) -> World:
+    async def __aenter__(self) -> Self:
         await self.source.__aenter__()
         await self.target.__aenter__()
         return self

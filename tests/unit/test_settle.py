@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.errors import PositionUnproven, SecondWriter, TargetTruncated
+from heliograph.errors import DataError, PositionUnproven, SecondWriter, TargetTruncated
 from heliograph.kafka.batch import BatchHeader, encode_batch
 from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Entry
 from heliograph.mirror.runs import Run
-from heliograph.mirror.settle import Settled, settle
+from heliograph.mirror.settle import Settled, Unsettled, read_tails, settle
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, new_records, plain_batch
 
 
@@ -32,7 +32,14 @@ def copy_all(source: MemoryLog, target: MemoryLog, entry: Entry = ENTRY) -> list
 
 
 def settle_now(entry: Entry, source: MemoryLog, target: MemoryLog) -> Settled:
-    return asyncio.run(settle(ASSIGNMENT, entry, target.end, producer_id=PRODUCER_ID, target=target, source=source))
+    async def settled() -> Settled:
+        copy = Unsettled(ASSIGNMENT, entry, PRODUCER_ID)
+        [tail] = await read_tails([copy], target.end, ours=[PRODUCER_ID], target=target)
+        if isinstance(tail, DataError):
+            raise tail
+        return await settle(copy, tail, target.end, source)
+
+    return asyncio.run(settled())
 
 
 Shape = tuple[int, int, int]

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, HeliographError
 from heliograph.kafka import admin
 from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
-from heliograph.mirror.demand import partitions_to_copy, wanted_topics
+from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.denials import Denials, advised
+from heliograph.mirror.places import Places
 from tests.fake_cluster import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -22,6 +24,7 @@ from tests.fake_cluster import (
     FakeCluster,
 )
 from tests.unit.flows import World, flow_between
+from tests.unit.samples import BASE
 
 INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION, QUOTA, NOT_AUTHORIZED = 38, 40, 44, 89, 29
 
@@ -270,22 +273,22 @@ def catalogue(**counts: int) -> Catalogue:
 @pytest.mark.parametrize(
     ("here", "there", "begun", "copied"),
     [
-        (2, {"r": 2}, (), [0, 1]),
-        (2, {"r": 5}, (), [0, 1]),
+        (2, {"t": 2}, (), [0, 1]),
+        (2, {"t": 5}, (), [0, 1]),
         (2, {}, (0, 1), []),
-        (3, {"r": 2}, (), []),
-        (3, {"r": 2}, (0, 1), [0, 1]),
-        (3, {"r": 2}, (1, 2), [1]),
+        (3, {"t": 2}, (), []),
+        (3, {"t": 2}, (0, 1), [0, 1]),
+        (3, {"t": 2}, (1, 2), [1]),
     ],
     ids=["as many", "more there", "not there", "too few", "too few, and begun", "begun, and lost there"],
 )
 def test_a_topic_with_too_few_partitions_is_not_begun_and_what_was_begun_goes_on(
     here: int, there: dict[str, int], begun: tuple[int, ...], copied: list[int]
 ) -> None:
-    found = partitions_to_copy(
-        {"t": "r"}, catalogue(t=here), catalogue(**there), begun={("t", index) for index in begun}
-    )
-    assert found == [("t", index) for index in copied]
+    identity = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
+    [flow] = parse_settings(BASE + identity).flows
+    places = Places(flow, {}, source=catalogue(t=here), target=catalogue(**there))
+    assert places.present(["t"], begun={("t", index) for index in begun}) == [("t", index) for index in copied]
 
 
 def test_what_may_not_grow_is_not_begun_and_is_copied_whole_when_it_has_grown() -> None:
