@@ -47,7 +47,7 @@ def make_layers(entries: Mapping[str, Entry], aliases: Collection[str], connecto
                 clusters[prefix][rest] = entry
             elif (flow := _flow_of(prefix, known)) is not None:
                 flows.setdefault(flow, {})[rest] = entry
-    shared = ("config.providers", "replication.policy")
+    shared = ("config.providers", "replication.policy", "start.position.")
     return Layers(
         top=dict(entries),
         clusters={alias: with_client_copies(config, entries) for alias, config in clusters.items()},

@@ -12,6 +12,7 @@ from itertools import permutations
 from heliograph.config.findings import Finding, Severity
 from heliograph.config.parts import Resource, State
 from heliograph.config.secrets import SecretReader
+from heliograph.config.starts import StartPositions
 from heliograph.filters import NameFilter, should_mirror
 from heliograph.naming import ReplicationPolicy
 
@@ -125,6 +126,8 @@ class Flow:
     exactly_once: str
     isolation_level: str
     auto_offset_reset: str
+    start_positions: StartPositions
+    """Where partitions begin that the flow is asked for the first time."""
     source_admin: dict[str, str]
     source_consumer: dict[str, str]
     target_admin: dict[str, str]

@@ -75,6 +75,7 @@ def _of_flow(flow: FlowParts) -> Iterator[Effective]:
     given = flow.connectors.get(Connector.SOURCE, {})
     for key in sorted(KEYS, key=lambda key: key.name):
         if key.name.endswith(".*"):
+            yield from _of_family(flow, key)
             continue
         config = _config_of(flow, key)
         entry = next((config[name] for name in (key.name, *key.old_names) if name in config), None)
@@ -88,6 +89,14 @@ def _of_flow(flow: FlowParts) -> Iterator[Effective]:
     ):
         for name, entry in sorted(clients.items()):
             yield _of_entry(flow.name, prefix + name, entry)
+
+
+def _of_family(flow: FlowParts, key: Key) -> Iterator[Effective]:
+    """All keys that begin as one of our own does."""
+    if key.own and key.scope in _FLOW_SCOPES:
+        for name, entry in sorted(_config_of(flow, key).items()):
+            if name.startswith(key.name[:-1]):
+                yield _of_entry(flow.name, name, entry)
 
 
 def _config_of(flow: FlowParts, key: Key) -> Config:
