@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from heliograph.config.settings import Flow, Settings
+from heliograph.config.starts import BEGINNING, StartPoint
 from heliograph.errors import (
     BrokerRefused,
     ClusterChanged,
@@ -39,11 +40,13 @@ from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.spells import Unwritten, Waits
-from heliograph.mirror.standing import Standing, place_of
+from heliograph.mirror.standing import Standing, past_of, place_of
+from heliograph.mirror.starts import find_starts, tell_beginnings
 from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
 from heliograph.mirror.terms import client_id_of, terms_of
 from heliograph.mirror.throttling import Throttling
+from heliograph.mirror.wishes import asked_now, first_asked
 
 log = logging.getLogger("heliograph")
 
@@ -161,6 +164,8 @@ class FlowDriver:
         await store.read_on(self.target, self.ledger_topic, self.ledger)
         self._producer_id = claim.producer_id
         self._standing.begin(self.ledger, stored.found)
+        for where in self.ledger.wishes:  # a position that was set is an answer to what stopped the partition
+            self.losses.stopped.pop(where, None)
         await self.discover()
 
     async def look_at_rights(self) -> bool:
@@ -217,21 +222,43 @@ class FlowDriver:
             )
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
-        enrolled = await self._enrol(fresh)
+        is_first = first_asked(self.flow, self.ledger.asked, is_new=not self._standing.known)
+        enrolled = await self._enrol(fresh, is_first)
+        await self._note_asked({topic: len(source.topics[topic].partitions) for topic in wanted}, is_first)
         self.is_complete = enrolled == len(fresh)
         return bool(gone or enrolled)
 
+    async def _note_asked(self, partitions: Mapping[str, int], is_first: Callable[[PartitionName], bool]) -> None:
+        """Write down what the flow is asked for: what appears later among it is new."""
+        before, begun = self.ledger.asked, self._standing.known
+        asked = asked_now(self.flow, before, partitions, begun=begun, is_first=is_first)
+        if asked != before:
+            self._check_lead()
+            await store.write_asked(self.target, self.ledger_topic, self.flow.group_id, asked)
+            self.ledger.asked = asked
+
     # -- counts --------------------------------------------------------------------------
 
-    async def _enrol(self, fresh: Sequence[PartitionName]) -> int:
-        """Give partitions their entry, the ledger's or a new count; how many got one."""
+    async def _enrol(self, fresh: Sequence[PartitionName], is_first: Callable[[PartitionName], bool]) -> int:
+        """Give partitions their entry, the ledger's or a new count; how many got one.
+
+        `is_first` tells of one that was never copied whether it has its start position, or is new and comes whole.
+        """
         standing = self._standing
         starts: dict[PartitionName, Start] = {}
         going_on: dict[PartitionName, Entry] = {}
+        points: dict[PartitionName, StartPoint] = {}
         for where in fresh:
             known, stored = standing.known.get(where), standing.positions.get(where)
+            wish = self.ledger.wishes.get(where)
+            if wish is not None and wish.holds(known, stored):
+                points[where] = wish.point(self.flow.start_positions.of(where[0]))
+                continue
+            if known is None and stored is not None:
+                starts[where] = Start(stored, Past.OTHERS)
+                continue
             if known is None:
-                starts[where] = self._first_start() if stored is None else Start(stored, Past.OTHERS)
+                points[where] = self.flow.start_positions.of(where[0]) if is_first(where) else BEGINNING
                 continue
             if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
                 continue
@@ -252,11 +279,23 @@ class FlowDriver:
             standing.entries[where] = going_on[where].moved(source_end=end)
         await self.losses.keep(self.ledger_topic)
         await self._open_counts(starts)
+        await self._begin(points)
         return sum(where in standing.entries for where in fresh)
 
-    def _first_start(self) -> Start:
-        """Where a partition begins that nobody has copied yet."""
-        return Start(EARLIEST if self.flow.auto_offset_reset == "earliest" else LATEST, Past.NOTHING)
+    async def _begin(self, points: Mapping[PartitionName, StartPoint]) -> None:
+        """Open counts where the ledger has no place, or somebody set another, and say where; the rest waits."""
+        later = {where: point for where, point in points.items() if not point.is_earliest}
+        found = await find_starts(later, self.source, read_committed=self.is_read_committed)
+        offsets = {where: EARLIEST for where in points if where not in later}
+        offsets |= {where: beginning.offset for where, beginning in found.items()}
+        starts: dict[PartitionName, Start] = {}
+        for where, offset in offsets.items():
+            ids = topic_ids(where, self.flow, source=self.source, target=self.target)
+            if ids is not None:
+                starts[where] = Start(offset, past_of(self._standing.known.get(where), *ids))
+        wishes = {where: wish for where in starts if (wish := self.ledger.wishes.get(where)) is not None}
+        await self._open_counts(starts)
+        tell_beginnings(self.name, self.entries, found, points, wishes)
 
     async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
         if starts:

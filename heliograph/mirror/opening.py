@@ -42,6 +42,7 @@ async def open_counts(
     """
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
+    former: dict[PartitionName, dict[int, Page | None]] = {}
     for where, extent in (await _extents(starts, flow, source=source, target=target)).items():
         start, known = starts[where], standing.known.get(where)
         ids, count = topic_ids(where, flow, source=source, target=target), standing.next_count(where)
@@ -56,19 +57,31 @@ async def open_counts(
             source_id=ids[0],
             target_id=ids[1],
         )
-        pages[where] = pages_at_opening(
+        pages[where], former[where] = pages_at_opening(
             start.past,
             opened[where],
             known=known,
             page=standing.pages.get(where),
             pages=ledger.partition(where).pages,
+            former=ledger.partition(where).former,
         )
     others = {where: entry for where, entry in opened.items() if starts[where].past is Past.OTHERS}
     for where, rebuilt in (await rebuild_ledger(flow, others, source=source, target=target)).items():
-        pages[where] |= rebuilt
+        known_to = ledger.partition(where).reach  # what the ledger says is worth more
+        pages[where] |= {start: page for start, page in rebuilt.items() if start >= known_to}
     check()
-    await store.write_positions(target, terms, opened)
-    await store.write_entries(target, terms.ledger_topic, terms.group_id, opened, pages)
+    await store.write_positions(target, terms, {where: entry.source_offset for where, entry in opened.items()})
+    await store.write_entries(
+        target,
+        terms.ledger_topic,
+        terms.group_id,
+        opened,
+        pages,
+        former=former,
+        granted=[wish for where, wish in ledger.wishes.items() if where in opened],
+    )
+    for where in opened:
+        ledger.wishes.pop(where, None)
     standing.take_opened(opened)
 
 
@@ -79,9 +92,15 @@ def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Clus
     return None if topic is None or remote is None else (topic.topic_id.hex, remote.topic_id.hex)
 
 
-async def source_offsets(source: Cluster, partitions: Iterable[PartitionName], which: int) -> dict[PartitionName, int]:
-    """An end of the source's log of each partition; those whose leader does not answer are left out."""
-    return await _offsets(source, {TopicPartition(*where): where for where in partitions}, which)
+async def source_offsets(
+    source: Cluster, partitions: Iterable[PartitionName], which: int, *, read_committed: bool = False
+) -> dict[PartitionName, int]:
+    """An end of the source's log of each partition, or the first offset of a time on, -1 if there is none.
+
+    Those whose leader does not answer are left out.
+    """
+    names = {TopicPartition(*where): where for where in partitions}
+    return await _offsets(source, names, which, read_committed=read_committed)
 
 
 async def _extents(
@@ -101,12 +120,12 @@ async def _extents(
 
 
 async def _offsets(
-    cluster: Cluster, names: Mapping[TopicPartition, PartitionName], which: int
+    cluster: Cluster, names: Mapping[TopicPartition, PartitionName], which: int, *, read_committed: bool = False
 ) -> dict[PartitionName, int]:
-    answers = await list_offsets(cluster, names, which)
+    answers = await list_offsets(cluster, names, which, read_committed=read_committed)
     silent = [name for name, answer in answers.items() if answer.error_code]
     if silent:
         await asyncio.sleep(LEADER_PAUSE_S)
         await cluster.refresh({name.topic for name in silent})
-        answers.update(await list_offsets(cluster, silent, which))
+        answers.update(await list_offsets(cluster, silent, which, read_committed=read_committed))
     return {names[name]: answer.offset for name, answer in answers.items() if not answer.error_code}
