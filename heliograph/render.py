@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -24,6 +26,14 @@ def render_rows(rows: Sequence[Row], output: OutputFormat, *, conclusion: str = 
     if output is OutputFormat.YAML:
         return _yaml(rows)
     return "\n".join(filter(None, [_table(rows), conclusion]))
+
+
+def render_csv(rows: Sequence[Row]) -> str:
+    """With a line of headings; of what is not known nothing."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
+    return text.getvalue()
 
 
 def _yaml(rows: Sequence[Row]) -> str:

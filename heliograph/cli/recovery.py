@@ -34,7 +34,7 @@ def acknowledge(
     from heliograph.recovery.acknowledge import acknowledge as apply
 
     settings = load_settings(config, secrets=secrets)
-    losses = asyncio.run(apply(settings, _flow_named(settings, name), topic=topic, dry_run=dry_run))
+    losses = asyncio.run(apply(settings, flow_named(settings, name), topic=topic, dry_run=dry_run))
     done = "to acknowledge" if dry_run else "acknowledged"
     conclusion = f"{counted(len(losses), 'loss', 'losses')} {done}" if losses else "nothing to acknowledge"
     typer.echo(render_rows([{"flow": name, **loss.row()} for loss in losses], output, conclusion=conclusion))
@@ -98,7 +98,7 @@ def _show_moves(moves: list[Move], output: TranslationFormat, *, is_plan: bool) 
     typer.echo(render_rows([move.row() for move in moves], OutputFormat(output.value), conclusion=conclusion))
 
 
-def _flow_named(settings: Settings, name: str) -> Flow:
+def flow_named(settings: Settings, name: str) -> Flow:
     for flow in settings.enabled_flows:
         if flow.name == name:
             return flow
