@@ -31,6 +31,14 @@ def render_rows(rows: Sequence[Row], output: OutputFormat, *, conclusion: str = 
     return "\n".join(filter(None, [_table(rows), conclusion]))
 
 
+def render_csv(rows: Sequence[Row]) -> str:
+    """With a line of headings; of what is not known nothing."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
+    return text.getvalue()
+
+
 def _yaml(rows: Sequence[Row]) -> str:
     """A list of flat mappings. JSON's scalars are YAML's, so the quoting is JSON's."""
     blocks = ["\n  ".join(f"{key}: {json.dumps(value)}" for key, value in row.items()) for row in rows]

@@ -15,6 +15,7 @@ from heliograph.cli.check import check
 from heliograph.cli.config import config_app, secrets_app
 from heliograph.cli.lab import lab_app
 from heliograph.cli.options import EXIT_FAILED
+from heliograph.cli.positions import positions_app
 from heliograph.cli.recovery import acknowledge, translate
 from heliograph.cli.run import run
 from heliograph.cli.views import groups, status, topics
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 for command, example in COMMANDS.items():
     app.command(epilog=f"Example: {example}")(command)
+app.add_typer(positions_app, name="positions")
 app.add_typer(config_app, name="config")
 app.add_typer(secrets_app, name="secrets")
 app.add_typer(lab_app, name="lab")

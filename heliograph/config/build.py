@@ -31,6 +31,7 @@ from heliograph.config.settings import (
     Settings,
     TopicSync,
 )
+from heliograph.config.starts import build_starts
 from heliograph.config.values import BadValue, parse_address, split_list
 from heliograph.renaming import RenamingPolicy
 
@@ -95,6 +96,7 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
     texts = {role: _texts(config) for role, config in clients.items()}
     consumer, producer = texts["source_consumer"], texts["target_producer"]
     exactly_once = store.text("exactly.once.source.support")
+    reset = consumer.get("auto.offset.reset", "earliest").strip().lower()
     rate = flow.value("max.bytes.per.second")
     return Flow(
         source=parts.source,
@@ -135,7 +137,8 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         offset_flush_interval_ms=store.number("offset.flush.interval.ms"),
         exactly_once=exactly_once,
         isolation_level=_isolation(consumer, exactly_once=exactly_once == "enabled"),
-        auto_offset_reset=consumer.get("auto.offset.reset", "earliest").strip().lower(),
+        auto_offset_reset=reset,
+        start_positions=build_starts(copying or {}, reset=reset, report=report),
         **texts,
         references={role: _references(config) for role, config in clients.items()},
         compression=producer.get("compression.type", "none").strip().lower(),

@@ -10,7 +10,7 @@ from heliograph.config.settings import Flow, Settings
 LIVE = frozenset({
     "state", "topics", "heartbeats_replicated", "tasks_max", "replication_factor", "refresh_topics_enabled",
     "refresh_topics_interval_s", "topic_sync", "checkpoints", "heartbeats", "offset_flush_interval_ms",
-    "on_data_loss", "on_topic_recreated", "on_record_error", "max_bytes_per_second",
+    "on_data_loss", "on_topic_recreated", "on_record_error", "max_bytes_per_second", "start_positions",
     "auto_restart", "partition_remap",
 })  # fmt: skip
 """Fields of a flow that the next plan takes up."""

@@ -18,7 +18,7 @@ WORKER_PREFIXES = (
 )  # fmt: skip
 """Top-level keys that begin so reach the worker, even against the target's own ones."""
 
-OWN_FAMILIES = ("topic.rename.", "group.rename.", "python.")
+OWN_FAMILIES = ("topic.rename.", "group.rename.", "python.", "start.position.")
 """Keys of ours that begin so reach every flow from the top level."""
 
 BYTE_ARRAY_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"

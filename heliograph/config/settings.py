@@ -12,6 +12,7 @@ from itertools import permutations
 from heliograph.config.findings import Finding, Severity
 from heliograph.config.parts import Resource, State
 from heliograph.config.secrets import SecretReader
+from heliograph.config.starts import StartPositions
 from heliograph.filters import Filter, should_mirror
 from heliograph.naming import ReplicationPolicy
 from heliograph.renaming import Arrivals, Renames, comes_home
@@ -141,6 +142,8 @@ class Flow:
     exactly_once: str
     isolation_level: str
     auto_offset_reset: str
+    start_positions: StartPositions
+    """Where partitions begin that the flow is asked for the first time."""
     source_admin: dict[str, str]
     source_consumer: dict[str, str]
     target_admin: dict[str, str]

@@ -300,6 +300,17 @@ _OWN_KEYS = tuple(
             "offset.translation", T, "exact", Scope.FLOW, H, "positions by the ledger, or by MM2's rule",
             choices=("exact", "mm2"),
         ),
+        row(
+            "start.position", T, None, Scope.FLOW, H,
+            "where a partition begins when the flow is first asked for its topic: `earliest`, `latest`, or a time such "
+            "as `2026-01-31T12:00:00Z`; without it `consumer.auto.offset.reset` says it. What appears later among "
+            "these topics is copied from its first record",
+        ),
+        row(
+            "start.position.*", T, None, Scope.FLOW, H,
+            "the same for some topics: `start.position.<n>.topics` has their patterns, `start.position.<n>.from` one "
+            "of these, or offsets by partition, `0:120,1:77`; the lowest number that fits counts",
+        ),
         row("state", T, "running", Scope.FLOW, H, "`paused`, `stopped`: nothing is copied", choices=_STATES),
         row("checkpoints.state", T, "running", Scope.FLOW, H, "the same for consumer groups", choices=_STATES),
         row("heartbeats.state", T, "running", Scope.FLOW, H, "the same for heartbeats", choices=_STATES),

@@ -31,15 +31,6 @@ def as_known(source: Catalogue, counts: Counts) -> Catalogue:
     )
 
 
-def newborn(source: Catalogue, before: Counts) -> set[PartitionName]:
-    """Partitions of the source that were not there at an earlier look."""
-    return {
-        (name, partition)
-        for name, meta in source.topics.items()
-        for partition in range(before.get(name, 0), len(meta.partitions))
-    }
-
-
 def tell_gone(gone: Collection[PartitionName], source: Catalogue, wanted: Mapping[str, str]) -> Iterator[str]:
     """Why partitions are not copied any more, a line for each reason."""
     reasons: dict[str, set[str]] = {}

@@ -27,7 +27,8 @@ def exposure_of(ledger: Ledger, target_ends: Mapping[PartitionName, int]) -> Exp
     for where, entry in ledger.entries.items():
         seen = ledger.log_ends.get(where)
         end = max(entry.source_end, seen.offset if seen is not None else -1)
-        copied = entry.source_offset + max(0, target_ends.get(where, 0) - entry.target_offset)
+        unwritten = max(0, target_ends.get(where, 0) - entry.target_offset)
+        copied = max(entry.source_offset + unwritten, ledger.partition(where).reach)
         behind = end - copied
         if behind <= 0:
             continue

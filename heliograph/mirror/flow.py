@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from heliograph.config.settings import Flow, Settings
+from heliograph.config.starts import BEGINNING, StartPoint
 from heliograph.errors import (
     BrokerRefused,
     ClusterChanged,
@@ -33,7 +34,7 @@ from heliograph.mirror import formats, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start, source_at
 from heliograph.mirror.demand import internal_topics, wanted_topics
-from heliograph.mirror.discovery import as_known, counts_of, newborn, tell_gone
+from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow_names import FlowNames
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
 from heliograph.mirror.lacks import Lacks
@@ -47,11 +48,13 @@ from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.spells import Spell, Unwritten, Waits
-from heliograph.mirror.standing import Standing, place_of
+from heliograph.mirror.standing import Standing, past_of, place_of
+from heliograph.mirror.starts import find_starts, tell_beginnings
 from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
 from heliograph.mirror.terms import client_id_of, terms_of
 from heliograph.mirror.throttling import Throttling
+from heliograph.mirror.wishes import asked_now, first_asked
 
 log = logging.getLogger("heliograph")
 
@@ -81,8 +84,6 @@ class FlowDriver:
         """How many partitions each topic of the source had at the last look; None before the first one."""
         self._looks_for_new = True
         """The next look is for new topics too, even if they are not to be followed: they count from there on."""
-        self._newborn: set[PartitionName] = set()
-        """Partitions that came after the first look and have no entry yet: they are copied from their start."""
         self._refusals: dict[str, HeliographError] = {}
         """Topics that the target did not make or grow at the last look."""
         self.missed: set[str] = set()
@@ -189,6 +190,8 @@ class FlowDriver:
         self._standing.begin(self.ledger, stored.found)
         self._seen, self._looks_for_new = None, True
         await self._keep_troubles(over=list(self.ledger.troubles))
+        for where in self.ledger.wishes:  # a position that was set is an answer to what stopped the partition
+            self.losses.stopped.pop(where, None)
         await self.discover()
 
     async def _claim(self, *, row: int) -> formats.Claim:
@@ -256,15 +259,14 @@ class FlowDriver:
             log.warning("%s: %s", self.name, line)
         for where in gone:
             self._waits.forget(where)
-        if self._seen is not None:
-            self._newborn |= newborn(source, self._seen)
         self._seen, self._looks_for_new = counts_of(source), False
         self.missed &= {topic for topic, _ in self.entries}
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
         await self._claim_rows(fresh, places)
-        enrolled = await self._enrol(fresh)
-        self._newborn -= self.entries.keys()
+        is_first = first_asked(self.flow, self.ledger.asked, is_new=not self._standing.known)
+        enrolled = await self._enrol(fresh, is_first)
+        await self._note_asked({topic: len(source.topics[topic].partitions) for topic in wanted}, is_first)
         self.is_complete = enrolled == len(fresh) and not self.targets.denials.is_passing
         self._refusals = self.targets.refusals(wanted)
         await self._keep_troubles(over=self.ledger.troubles.keys() - self.entries.keys())
@@ -278,17 +280,37 @@ class FlowDriver:
             return source
         return as_known(source, self._seen)
 
+    async def _note_asked(self, partitions: Mapping[str, int], is_first: Callable[[PartitionName], bool]) -> None:
+        """Write down what the flow is asked for: what appears later among it is new."""
+        before, begun = self.ledger.asked, self._standing.known
+        asked = asked_now(self.flow, before, partitions, begun=begun, is_first=is_first)
+        if asked != before:
+            self._check_lead()
+            await store.write_asked(self.target, self.ledger_topic, self.flow.group_id, asked)
+            self.ledger.asked = asked
+
     # -- counts --------------------------------------------------------------------------
 
-    async def _enrol(self, fresh: Sequence[PartitionName]) -> int:
-        """Give partitions their entry, the ledger's or a new count; how many got one."""
+    async def _enrol(self, fresh: Sequence[PartitionName], is_first: Callable[[PartitionName], bool]) -> int:
+        """Give partitions their entry, the ledger's or a new count; how many got one.
+
+        `is_first` tells of one that was never copied whether it has its start position, or is new and comes whole.
+        """
         standing = self._standing
         starts: dict[PartitionName, Start] = {}
         going_on: dict[PartitionName, Entry] = {}
+        points: dict[PartitionName, StartPoint] = {}
         for where in fresh:
             known, stored = standing.known.get(where), standing.positions.get(where)
+            wish = self.ledger.wishes.get(where)
+            if wish is not None and wish.holds(known, stored):
+                points[where] = wish.point(self.flow.start_positions.of(where[0]))
+                continue
+            if known is None and stored is not None:
+                starts[where] = Start(stored, Past.OTHERS)
+                continue
             if known is None:
-                starts[where] = self._first_start(where) if stored is None else Start(stored, Past.OTHERS)
+                points[where] = self.flow.start_positions.of(where[0]) if is_first(where) else BEGINNING
                 continue
             if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
                 continue
@@ -309,12 +331,8 @@ class FlowDriver:
             standing.entries[where] = going_on[where].moved(source_end=end)
         await self.losses.keep(self.ledger_topic)
         await self._open_counts(starts)
+        await self._begin(points)
         return sum(where in standing.entries for where in fresh)
-
-    def _first_start(self, where: PartitionName) -> Start:
-        """Where a partition begins that nobody has copied yet; one that has just come, at its first record."""
-        from_start = self.flow.auto_offset_reset == "earliest" or where in self._newborn
-        return Start(EARLIEST if from_start else LATEST, Past.NOTHING)
 
     async def _claim_rows(self, partitions: Collection[PartitionName], places: Places) -> None:
         """Claim a producer id for every row that partitions stand in, before anything is sent under it."""
@@ -322,6 +340,21 @@ class FlowDriver:
         while len(self._producer_ids) < rows:
             self._check_lead()
             self._producer_ids.append((await self._claim(row=len(self._producer_ids))).producer_id)
+
+    async def _begin(self, points: Mapping[PartitionName, StartPoint]) -> None:
+        """Open counts where the ledger has no place, or somebody set another, and say where; the rest waits."""
+        later = {where: point for where, point in points.items() if not point.is_earliest}
+        found = await find_starts(later, self.source, read_committed=self.is_read_committed)
+        offsets = {where: EARLIEST for where in points if where not in later}
+        offsets |= {where: beginning.offset for where, beginning in found.items()}
+        starts: dict[PartitionName, Start] = {}
+        for where, offset in offsets.items():
+            ids = topic_ids(where, self.flow, source=self.source, target=self.target)
+            if ids is not None:
+                starts[where] = Start(offset, past_of(self._standing.known.get(where), *ids))
+        wishes = {where: wish for where in starts if (wish := self.ledger.wishes.get(where)) is not None}
+        await self._open_counts(starts)
+        tell_beginnings(self.name, self.entries, found, points, wishes)
 
     async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
         if starts:

@@ -23,6 +23,7 @@ from heliograph.mirror.model import Entry
 from heliograph.mirror.remap import SAME
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Change, Contact, LogEnds, Seen, SeenGroup
+from heliograph.mirror.wishes import Asked, Wish
 
 VERSION = 1
 SOURCE_CONNECTOR = "MirrorSourceConnector"
@@ -168,6 +169,8 @@ class PageRecord:
     start: int
     page: Page | None
     """None: it was deleted."""
+    is_former: bool = False
+    """It tells of copies that the present count is to make once more (`counts`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +196,8 @@ LedgerRecord = (
     | Lease
     | StandbyRecord
     | KeptAcls
+    | Wish
+    | Asked
 )
 
 _ENTRY_FIELDS = {
@@ -324,9 +329,12 @@ def encode_condition(group_id: str, condition: Condition) -> tuple[bytes, bytes]
     )
 
 
-def encode_page(group_id: str, topic: str, partition: int, start: int, page: Page | None) -> tuple[bytes, bytes | None]:
+def encode_page(
+    group_id: str, topic: str, partition: int, start: int, page: Page | None, *, is_former: bool = False
+) -> tuple[bytes, bytes | None]:
     """A page of runs; None deletes it."""
-    return _compact(["runs", group_id, topic, partition, start]), page.encode() if page is not None else None
+    kind = "former" if is_former else "runs"
+    return _compact([kind, group_id, topic, partition, start]), page.encode() if page is not None else None
 
 
 def encode_seen(group_id: str, seen: Seen) -> tuple[bytes, bytes]:
@@ -391,19 +399,22 @@ def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None,
 
 
 def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
-    """One ledger record of this group; None for another's, an unknown one, and most that were deleted."""
+    """One ledger record of this group; None for another's, an unknown one, and a deleted one, but for pages, standbys
+    and wishes."""
     if key is None:
         return None
     try:
         kind, group, *rest = json.loads(key)
         if group != group_id:
             return None
-        if kind == "runs":
-            return _parse_page(rest, value)
+        if kind in ("runs", "former"):
+            return _parse_page(rest, value, is_former=kind == "former")
         if kind == "standby" and value is None:
             return StandbyRecord(owner=str(rest[0]), time_ms=0)
         if kind == "acls" and value is None:
             return KeptAcls.parse(rest, NO_ACLS)
+        if kind == "wish" and value is None:
+            return Wish.parse(rest, None)
         if value is None:
             return None
         fields = json.loads(value)
@@ -414,12 +425,12 @@ def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> Ledge
         return None
 
 
-def _parse_page(rest: list[Any], value: bytes | None) -> PageRecord | None:
+def _parse_page(rest: list[Any], value: bytes | None, *, is_former: bool) -> PageRecord | None:
     topic, partition, start = str(rest[0]), int(rest[1]), int(rest[2])
     page = Page.parse(start, value) if value is not None and start >= 0 else None
     if value is not None and page is None:
         return None
-    return PageRecord(topic=topic, partition=partition, start=start, page=page)
+    return PageRecord(topic=topic, partition=partition, start=start, page=page, is_former=is_former)
 
 
 def group_of(key: bytes | None) -> str | None:
@@ -512,6 +523,7 @@ def _parse_order(_: list[Any], fields: dict[str, Any]) -> Order:
 _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] = {
     "acls": KeptAcls.parse,
     "change": lambda rest, fields: Change.parse(str(rest[0]), fields),
+    "asked": lambda _, fields: Asked.parse(fields),
     "claim": _parse_claim,
     "condition": _parse_condition,
     "contact": lambda _, fields: Contact.parse(fields),
@@ -524,5 +536,6 @@ _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] 
     "standby": _parse_standby,
     "throttle": _parse_throttle,
     "trouble": _parse_trouble,
+    "wish": Wish.parse,
 }
 """By the kind that a key names: what follows in the key, and the fields of the value, to a record."""

@@ -7,6 +7,9 @@ Translation of a group's committed offset on the source:
     at the end of what is mirrored  where the next copy will stand
     beyond that                     the same, and by how much the group is ahead
     where nothing is known          after the last record known before it: records may be read again, none is skipped
+
+Where a count copies once more what counts before it copied, theirs is what is mirrored until it has gone as far
+(`counts`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import NamedTuple
 
 from heliograph.kafka.acls import AclResource
 from heliograph.mirror import formats
+from heliograph.mirror.counts import reach_of
 from heliograph.mirror.kept_acls import KeptAcls, keep
 from heliograph.mirror.kept_troubles import is_lasting
 from heliograph.mirror.lease import Clock, Leadership, Lease, clock
@@ -28,6 +32,7 @@ from heliograph.mirror.model import Entry
 from heliograph.mirror.remap import SAME, target_partition
 from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
+from heliograph.mirror.wishes import Asked, Wish
 
 PartitionName = tuple[str, int]
 """(source topic, partition)"""
@@ -60,11 +65,13 @@ class Translation(NamedTuple):
 class PartitionLedger:
     """What is known of one partition."""
 
-    __slots__ = ("_by_start", "_pages", "entry")
+    __slots__ = ("_by_start", "_former", "_former_reach", "_pages", "entry")
 
     def __init__(self) -> None:
         self.entry: Entry | None = None
         self._pages: dict[int, Page] = {}
+        self._former: dict[int, Page] = {}
+        self._former_reach = 0
         self._by_start: list[Page] | None = None
 
     def take_entry(self, entry: Entry) -> None:
@@ -80,9 +87,35 @@ class PartitionLedger:
         else:
             self._pages[start] = page
 
+    def take_former(self, start: int, page: Page | None) -> None:
+        """None: it was deleted."""
+        if page is None:
+            self._former.pop(start, None)
+        else:
+            self._former[start] = page
+        self._former_reach = reach_of(self._former.values())
+
     @property
     def pages(self) -> Iterable[Page]:
         return self._pages.values()
+
+    @property
+    def former(self) -> Iterable[Page]:
+        """What counts before copied from where the present one began."""
+        return self._former.values()
+
+    @property
+    def reach(self) -> int:
+        """Up to where the source is mirrored; the present count may be copying once more what lies before."""
+        return max(self.entry.source_offset if self.entry is not None else 0, self._former_reach)
+
+    @property
+    def _is_again(self) -> bool:
+        return self.entry is not None and self.entry.source_offset < self._former_reach
+
+    def outrun(self) -> dict[int, Page | None]:
+        """What to write so that former pages are gone that the present count has passed."""
+        return {} if self._is_again else dict.fromkeys(self._former)
 
     def open_page(self) -> OpenPage:
         """The page that goes on being filled; a new one if none ends where the entry's open run begins."""
@@ -99,7 +132,7 @@ class PartitionLedger:
         Of what they said remains that there is nothing: a group that stands there goes on at the first run left.
         """
         entry = self.entry
-        if entry is None:
+        if entry is None or self._is_again:
             return {}
         limit = min(log_start, entry.run_source - 1)
         gone = [page for page in self._sorted() if page.end <= limit]
@@ -139,39 +172,45 @@ class PartitionLedger:
         entry = self.entry
         if entry is None:
             return None
-        if offset >= entry.source_offset:
-            ahead = offset - entry.source_offset
+        if offset >= self.reach:
+            ahead = offset - self.reach
             if ahead and not self._has_copied(entry):
                 return None
             return Translation(entry.target_offset, Grade.AHEAD if ahead else Grade.EXACT, ahead)
-        if offset >= entry.run_source:
+        if self._is_again:
+            former = sorted(self._former.values(), key=_start_of)
+            first = (page for page in self._sorted() if page.start < former[0].start)
+            found = _by_pages([*first, *former], offset, (self._former_reach, entry.target_offset))
+        elif offset >= entry.run_source:
             return Translation(entry.run_target + offset - entry.run_source)
-        found = self._by_pages(entry, offset)
+        else:
+            found = _by_pages(self._sorted(), offset, (entry.run_source, entry.run_target))
         return found._replace(offset=min(found.offset, entry.target_offset))
 
     def _has_copied(self, entry: Entry) -> bool:
-        return entry.n > 0 or any(page.number for page in self._pages.values())
-
-    def _by_pages(self, entry: Entry, offset: int) -> Translation:
-        pages = self._sorted()
-        at = bisect_right(pages, offset, key=_start_of) - 1
-        if at < 0:
-            return Translation(0, Grade.DEGRADED)
-        page = pages[at]
-        if offset < page.end:
-            grade = Grade.DEGRADED if page.is_rebuilt else Grade.EXACT
-            for run in page.runs():
-                if offset < run.source_end:
-                    return Translation(run.target + max(0, offset - run.source), grade)
-            following = _start_after(entry, pages, at)
-            if following is not None:
-                return Translation(following, grade)
-        return Translation(_end_before(pages, at), Grade.DEGRADED)
+        return entry.n > 0 or any(page.number for page in (*self._pages.values(), *self._former.values()))
 
     def _sorted(self) -> list[Page]:
         if self._by_start is None:
             self._by_start = sorted(self._pages.values(), key=_start_of)
         return self._by_start
+
+
+def _by_pages(pages: Sequence[Page], offset: int, following: tuple[int, int]) -> Translation:
+    """By pages in their order, and by what comes after them: the source offset where that begins, and the target's."""
+    at = bisect_right(pages, offset, key=_start_of) - 1
+    if at < 0:
+        return Translation(0, Grade.DEGRADED)
+    page = pages[at]
+    if offset < page.end:
+        grade = Grade.DEGRADED if page.is_rebuilt else Grade.EXACT
+        for run in page.runs():
+            if offset < run.source_end:
+                return Translation(run.target + max(0, offset - run.source), grade)
+        start = _start_after(following, pages, at)
+        if start is not None:
+            return Translation(start, grade)
+    return Translation(_end_before(pages, at), Grade.DEGRADED)
 
 
 def _age(entry: Entry) -> tuple[int, int, int]:
@@ -189,7 +228,7 @@ def _from(run: Run, offset: int) -> Run:
     return Run(run.source + skipped, run.target + skipped, run.length - skipped)
 
 
-def _start_after(entry: Entry, pages: Sequence[Page], at: int) -> int | None:
+def _start_after(following: tuple[int, int], pages: Sequence[Page], at: int) -> int | None:
     """The target offset of the first record after a page; None if what follows it is not known."""
     end = pages[at].end
     for page in itertools.islice(pages, at + 1, None):
@@ -198,7 +237,7 @@ def _start_after(entry: Entry, pages: Sequence[Page], at: int) -> int | None:
         if page.number:
             return page.target
         end = page.end
-    return entry.run_target if end == entry.run_source else None
+    return following[1] if end == following[0] else None
 
 
 def _end_before(pages: Sequence[Page], at: int) -> int:
@@ -236,6 +275,9 @@ class Ledger:
     losses: dict[LossKey, Loss] = field(default_factory=dict)
     acls: dict[AclResource, KeptAcls] = field(default_factory=dict)
     """By resource of the target: the access rules that we made there, and those kept for a failover."""
+    wishes: dict[PartitionName, Wish] = field(default_factory=dict)
+    """Positions that were set, and no leader has taken up yet."""
+    asked: Asked | None = None
     topic: str = ""
     """Where it was read."""
     end: int = 0
@@ -261,12 +303,12 @@ class Ledger:
         match record:
             case formats.EntryRecord():
                 self.partition((record.topic, record.partition)).take_entry(record.entry)
+            case formats.PageRecord(is_former=True):
+                self.partition((record.topic, record.partition)).take_former(record.start, record.page)
             case formats.PageRecord():
                 self.partition((record.topic, record.partition)).take_page(record.start, record.page)
-            case formats.Claim(row=0):
-                self.claim = self.claim or record
             case formats.Claim():
-                self.further_claims.setdefault(record.row, record)
+                self._take_claim(record)
             case formats.Condition():
                 self.condition = record
             case Loss():
@@ -277,13 +319,31 @@ class Ledger:
                 self.log_ends |= {(record.topic, index): end for index, end in enumerate(record.ends)}
             case SeenGroup():
                 self.groups[record.group] = record
-            case KeptAcls():
-                keep(self.acls, record)
             case None if value is not None and not formats.is_foreign(self.group_id, key):
                 self.unreadable += 1
+            case Wish() | Asked() | KeptAcls():
+                self._take_wanted(record)
             case _:
                 self._take_of_processes(record)
         return record
+
+    def _take_claim(self, claim: formats.Claim) -> None:
+        """The first one of a row counts."""
+        if claim.row:
+            self.further_claims.setdefault(claim.row, claim)
+        else:
+            self.claim = self.claim or claim
+
+    def _take_wanted(self, record: Wish | Asked | KeptAcls) -> None:
+        """What people want of the flow, and what it gave them."""
+        if isinstance(record, Asked):
+            self.asked = record
+        elif isinstance(record, KeptAcls):
+            keep(self.acls, record)
+        elif record.time_ms:
+            self.wishes[record.topic, record.partition] = record
+        else:
+            self.wishes.pop((record.topic, record.partition), None)
 
     def _take_of_processes(self, record: formats.LedgerRecord | None) -> None:
         """What is said of those who copy, not of what is copied."""

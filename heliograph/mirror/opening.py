@@ -45,6 +45,7 @@ async def open_counts(
     """
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
+    former: dict[PartitionName, dict[int, Page | None]] = {}
     places = Places(flow, standing.known, source=source.catalogue, target=target.catalogue)
     homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
     found = {where: home for where, home in homes.items() if home is not None and home.row < len(terms.producer_ids)}
@@ -64,19 +65,31 @@ async def open_counts(
             target_id=home.target_id,
             modulo=home.modulo,
         )
-        pages[where] = pages_at_opening(
+        pages[where], former[where] = pages_at_opening(
             start.past,
             opened[where],
             known=known,
             page=standing.pages.get(where),
             pages=ledger.partition(where).pages,
+            former=ledger.partition(where).former,
         )
     others = {where: entry for where, entry in opened.items() if starts[where].past is Past.OTHERS}
     for where, rebuilt in (await rebuild_ledger(flow, others, source=source, target=target)).items():
-        pages[where] |= rebuilt
+        known_to = ledger.partition(where).reach  # what the ledger says is worth more
+        pages[where] |= {start: page for start, page in rebuilt.items() if start >= known_to}
     check()
-    await store.write_positions(target, terms, opened)
-    await store.write_entries(target, terms.ledger_topic, terms.group_id, opened, pages)
+    await store.write_positions(target, terms, {where: entry.source_offset for where, entry in opened.items()})
+    await store.write_entries(
+        target,
+        terms.ledger_topic,
+        terms.group_id,
+        opened,
+        pages,
+        former=former,
+        granted=[wish for where, wish in ledger.wishes.items() if where in opened],
+    )
+    for where in opened:
+        ledger.wishes.pop(where, None)
     standing.take_opened(opened)
 
 
@@ -108,9 +121,15 @@ def _home_of(where: PartitionName, places: Places, flow: Flow, *, source: Cluste
     return _Home(*ids, modulo, row_of(where[1], modulo), remote)
 
 
-async def source_offsets(source: Cluster, partitions: Iterable[PartitionName], which: int) -> dict[PartitionName, int]:
-    """An end of the source's log of each partition; those whose leader does not answer are left out."""
-    return await _offsets(source, {where: TopicPartition(*where) for where in partitions}, which)
+async def source_offsets(
+    source: Cluster, partitions: Iterable[PartitionName], which: int, *, read_committed: bool = False
+) -> dict[PartitionName, int]:
+    """An end of the source's log of each partition, or the first offset of a time on, -1 if there is none.
+
+    Those whose leader does not answer are left out.
+    """
+    names = {where: TopicPartition(*where) for where in partitions}
+    return await _offsets(source, names, which, read_committed=read_committed)
 
 
 async def _extents(
@@ -130,12 +149,12 @@ async def _extents(
 
 
 async def _offsets(
-    cluster: Cluster, names: Mapping[PartitionName, TopicPartition], which: int
+    cluster: Cluster, names: Mapping[PartitionName, TopicPartition], which: int, *, read_committed: bool = False
 ) -> dict[PartitionName, int]:
-    answers = await list_offsets(cluster, set(names.values()), which)
+    answers = await list_offsets(cluster, set(names.values()), which, read_committed=read_committed)
     silent = [name for name, answer in answers.items() if answer.error_code]
     if silent:
         await asyncio.sleep(LEADER_PAUSE_S)
         await cluster.refresh({name.topic for name in silent})
-        answers.update(await list_offsets(cluster, silent, which))
+        answers.update(await list_offsets(cluster, silent, which, read_committed=read_committed))
     return {where: answers[name].offset for where, name in names.items() if not answers[name].error_code}

@@ -131,3 +131,13 @@ def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str
     if stored is not None and stored > known.source_offset:
         return Start(stored, Past.OTHERS)  # we write the entry first: another tool had the flow
     return known.moved(source_topic_id=source_id, target_topic_id=target_id)
+
+
+def past_of(known: Entry | None, source_id: str, target_id: str) -> Past:
+    """What stands on the target of a partition that begins where it was told to."""
+    if known is None:
+        return Past.NOTHING
+    is_same = may_be_same_topic(known.source_topic_id, source_id) and may_be_same_topic(
+        known.target_topic_id, target_id
+    )
+    return Past.SET if is_same else Past.VOID

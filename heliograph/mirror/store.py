@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from heliograph.mirror.model import Entry, FlowTerms
 from heliograph.mirror.refusals import Rejected
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Seen
+from heliograph.mirror.wishes import Asked, Wish
 
 log = logging.getLogger("heliograph")
 
@@ -173,31 +175,53 @@ Pages = Mapping[PartitionName, Mapping[int, Page | None]]
 
 
 async def write_entries(
-    cluster: Cluster, topic: str, group_id: str, entries: Mapping[PartitionName, Entry], pages: Pages
+    cluster: Cluster,
+    topic: str,
+    group_id: str,
+    entries: Mapping[PartitionName, Entry],
+    pages: Pages,
+    *,
+    former: Pages | None = None,
+    granted: Iterable[Wish] = (),
 ) -> None:
-    """Write entries to the ledger, and pages of runs before them; done when they are durable."""
+    """Write entries to the ledger, and pages of runs before them; wishes that they fulfil are gone behind them.
+
+    Done when all is durable.
+    """
     now_ms = int(time.time() * 1000)
-    records = _page_records(group_id, pages)
+    records = _page_records(group_id, pages, former or {})
     records += (
         (formats.encode_entry_key(group_id, *where), formats.encode_entry(entry.moved(time_ms=now_ms)))
         for where, entry in entries.items()
     )
+    records += (replace(wish, time_ms=0).encode(group_id) for wish in granted)
     if records:
         await append(cluster, topic, 0, records, now_ms=now_ms)
 
 
-async def write_pages(cluster: Cluster, topic: str, group_id: str, pages: Pages) -> None:
-    records = _page_records(group_id, pages)
+async def write_pages(
+    cluster: Cluster, topic: str, group_id: str, pages: Pages, *, former: Pages | None = None
+) -> None:
+    records = _page_records(group_id, pages, former or {})
     if records:
         await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
 
 
-def _page_records(group_id: str, pages: Pages) -> list[KeyValue]:
+def _page_records(group_id: str, pages: Pages, former: Pages) -> list[KeyValue]:
     return [
-        formats.encode_page(group_id, *where, start, page)
-        for where, found in pages.items()
+        formats.encode_page(group_id, *where, start, page, is_former=is_former)
+        for is_former, given in ((True, former), (False, pages))
+        for where, found in given.items()
         for start, page in found.items()
     ]
+
+
+async def write_wishes(cluster: Cluster, topic: str, group_id: str, wishes: Iterable[Wish], *, now_ms: int) -> None:
+    await append(cluster, topic, 0, [wish.encode(group_id) for wish in wishes], now_ms=now_ms)
+
+
+async def write_asked(cluster: Cluster, topic: str, group_id: str, asked: Asked) -> None:
+    await append(cluster, topic, 0, [asked.encode(group_id)], now_ms=int(time.time() * 1000))
 
 
 async def write_seen(cluster: Cluster, topic: str, group_id: str, seen: Sequence[Seen], *, now_ms: int) -> None:
@@ -239,12 +263,12 @@ async def read_parsed(
     return found, skipped
 
 
-async def write_positions(cluster: Cluster, terms: FlowTerms, entries: Mapping[PartitionName, Entry]) -> None:
-    """Write the positions of entries; a partition of which nothing is copied has none."""
+async def write_positions(cluster: Cluster, terms: FlowTerms, positions: Mapping[PartitionName, int]) -> None:
+    """Write positions; a partition of which nothing is copied, 0, has none."""
     records: dict[TopicPartition, list[KeyValue]] = {}
-    for where, entry in entries.items():
+    for where, position in positions.items():
         keys = store_keys(terms, *where)
-        value = formats.encode_position_value(entry.source_offset) if entry.source_offset else None
+        value = formats.encode_position_value(position) if position else None
         records.setdefault(keys.position_partition, []).append((keys.position, value))
     await append_all(cluster, records, now_ms=int(time.time() * 1000))
 

@@ -124,7 +124,7 @@ class Tenure:
     async def wait_until_free(self) -> None:
         """Return when nobody leads, as far as we can see."""
         told_at = float("-inf")
-        while not self._may_bid():
+        while not self.may_bid():
             leadership = self._flow.ledger.leadership
             assert leadership.lease is not None
             leader = leadership.lease.holder
@@ -136,7 +136,7 @@ class Tenure:
                 await self._tell(StandbyRecord(owner=self._me.owner, time_ms=_now_ms(), host=self._me.host))
             await self._pause(min(leadership.free_at - self._clock(), LOOK_S))
 
-    def _may_bid(self) -> bool:
+    def may_bid(self) -> bool:
         """Nobody leads; or the one who does is a former life of ours, or dead on this very host."""
         leadership = self._flow.ledger.leadership
         lease = leadership.lease
@@ -150,7 +150,7 @@ class Tenure:
         await store.read_on(flow.target, flow.ledger_topic, flow.ledger)
         leadership = flow.ledger.leadership
         before, silent_s = leadership.lease, self._clock() - leadership.seen_at
-        if not self._may_bid():
+        if not self.may_bid():
             return False
         bid = leadership.next_bid(self._me, lease_ms=self._lease_ms(), now_ms=_now_ms())
         at = self._clock()

@@ -12,6 +12,15 @@ class By(StrEnum):
     CHECKPOINT = "checkpoint"
 
 
+class PositionsFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    CONNECT = "connect"
+    """The body of Kafka Connect's `PATCH /connectors/<name>/offsets`."""
+
+
 class TranslationFormat(StrEnum):
     TABLE = "table"
     JSON = "json"

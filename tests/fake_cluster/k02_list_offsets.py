@@ -1,4 +1,4 @@
-"""ListOffsets, versions 1 to 7: the first and the last offset, by the leader only. Not modelled: by time."""
+"""ListOffsets, versions 1 to 7: the first and the last offset, and the first of a time on, by the leader only."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ def _find(call: Call, topic: Any, wanted: Any) -> dict[str, int]:
         return {"error_code": code, "offset": -1}
     if wanted.timestamp == EARLIEST:
         return {"error_code": 0, "offset": partition.start}
+    if wanted.timestamp >= 0:
+        late = (record.offset for record in partition.records() if record.timestamp >= wanted.timestamp)
+        return {"error_code": 0, "offset": next(late, -1)}
     if call.request.replica_id >= 0:
         return {"error_code": 0, "offset": partition.end}
     is_stable = call.request.isolation_level

@@ -34,6 +34,8 @@ def test_the_same_file_changes_nothing() -> None:
         ("A->B.emit.heartbeats.interval.seconds = 5\n", "heartbeats"),
         ("A->B.state = paused\n", "state"),
         ("on.data.loss = stop-flow\n", "on_data_loss"),
+        ("start.position = latest\n", "start_positions"),
+        ("start.position.1.topics = x\nstart.position.1.from = latest\n", "start_positions"),
     ],
 )
 def test_what_the_next_plan_can_take_up_is_applied(more: str, field: str) -> None:

@@ -86,6 +86,7 @@ FLOW_KEYS: dict[str, st.SearchStrategy[str]] = {
     "on.topic.recreated": st.sampled_from(["restart", "continue"]),
     "max.bytes.per.second": st.sampled_from(["none", "1000"]),
     "offset.translation": st.sampled_from(["exact", "mm2"]),
+    "start.position": st.sampled_from(["earliest", "latest", "2026-01-31T12:00:00Z"]),
     "name": NAMES,
     "replication.policy.class": st.sampled_from([DEFAULT, DEFAULT, IDENTITY]),
     "replication.policy.separator": st.sampled_from(["_", "", "--", " ", "é", "|"]),

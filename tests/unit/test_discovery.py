@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heliograph.config import parse_settings
 from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
 from heliograph.mirror import targets
-from heliograph.mirror.discovery import as_known, counts_of, newborn, tell_gone
+from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.formats import Trouble
 from heliograph.mirror.seen import Change, Changed, change_of
@@ -46,7 +46,6 @@ def test_what_is_known_and_what_is_new_make_up_the_source(before: dict[str, int]
     source = catalogue(now)
     known = partitions(counts_of(as_known(source, before)))
     assert known == partitions(before) & partitions(now)
-    assert newborn(source, before) == partitions(now) - known
 
 
 def test_what_is_gone_is_told_with_its_reason_and_of_many_a_few_are_named() -> None:

@@ -116,6 +116,8 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
         ("standby", *formats.encode_standby("A-mm2", test_formats.STANDBY)),
         ("acls", *formats.encode_acls("A-mm2", test_formats.ACLS)),
         ("condition", *formats.encode_condition("A-mm2", test_formats.CONDITION)),
+        ("wish", *test_formats.WISH.encode("A-mm2")),
+        ("asked", *test_formats.ASKED.encode("A-mm2")),
     ],
 )
 def test_ledger_vectors_are_what_the_code_writes(kind: str, key: bytes, value: bytes | None) -> None:
@@ -133,6 +135,14 @@ def test_the_vector_of_a_page_is_what_the_code_writes() -> None:
     assert re.findall(r"^Value: `(.*)`$", section, re.MULTILINE) == [value.hex()]
     bytes_told = "".join(re.findall(r"^\| `([0-9a-f ]+)` \|", section, re.MULTILINE)).replace(" ", "")
     assert bytes_told == value.hex()
+
+
+def test_the_vector_of_a_former_page_is_what_the_code_writes() -> None:
+    key, value = formats.encode_page("A-mm2", "foo", 7, test_formats.PAGE.start, test_formats.PAGE, is_former=True)
+    assert value is not None
+    section = text_of("formats.md").partition("### former\n")[2].partition("\n##")[0]
+    assert re.findall(r"^Key: `(.*)`$", section, re.MULTILINE) == [key.decode()]
+    assert re.findall(r"^Value: `(.*)`$", section, re.MULTILINE) == [value.hex()]
 
 
 def test_the_vectors_of_mm2s_records_are_what_the_code_writes() -> None:

@@ -21,6 +21,7 @@ from heliograph.mirror.model import Entry
 from heliograph.mirror.refusals import Rejected
 from heliograph.mirror.runs import Page, Run
 from heliograph.mirror.seen import Change, Changed, Contact, GroupCommit, GroupMember, LogEnd, LogEnds, SeenGroup
+from heliograph.mirror.wishes import Asked, Wish
 
 CONTACT = Contact(time_ms=1_700_000_000_000)
 LOG_ENDS = LogEnds(topic="foo", time_ms=1_700_000_000_000, ends=(LogEnd(99, 1_699_999_999_000), LogEnd(-1, 0)))
@@ -60,6 +61,8 @@ ACLS = KeptAcls(
     handed=frozenset({Acl(principal="User:app", operation=Operation.ALL, **ORDERS)}),
 )
 NO_ACLS = KeptAcls(kind=ResourceType.GROUP, pattern=Pattern.PREFIXED, name="billing")
+WISH = Wish(topic="foo", partition=7, time_ms=1_700_000_000_000, offset=50)
+ASKED = Asked(include=("foo.*",), exclude=("__.*",), waiting={"foo": 8})
 PAGE = Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0)
 
 ENTRY = Entry(
@@ -237,6 +240,14 @@ def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> Non
             formats.encode_page("g", "foo", 7, 100, PAGE),
             formats.PageRecord(topic="foo", partition=7, start=100, page=PAGE),
         ),
+        (
+            formats.encode_page("g", "foo", 7, 100, PAGE, is_former=True),
+            formats.PageRecord(topic="foo", partition=7, start=100, page=PAGE, is_former=True),
+        ),
+        (WISH.encode("g"), WISH),
+        (replace(WISH, offset=None).encode("g"), replace(WISH, offset=None)),
+        (replace(WISH, time_ms=0).encode("g"), replace(WISH, time_ms=0, offset=None)),
+        (ASKED.encode("g"), ASKED),
     ],
 )
 def test_ledger_records_come_back_for_their_group_only(

@@ -21,13 +21,18 @@ class Life:
     """A partition's copy, with all that may happen to it, and beside it what a translation must give.
 
     `fate` has for every source offset where it stands on the target, None if it had nothing to copy,
-    and no entry if another tool had it.
+    and no entry if another tool had it. While a count copies once more what was copied before, `again` has
+    the same of its own copies, from `begun` on, and `fate` counts up to `reach`.
     """
 
     def __init__(self, source_start: int, target_start: int) -> None:
         self.records: list[tuple[bytes, bytes | None]] = []
         self.ledger = Ledger(group_id=GROUP)
         self.fate: dict[int, int | None] = {}
+        self.again: dict[int, int | None] | None = None
+        self.begun = self.reach = 0
+        self.copied: set[tuple[int, int]] = set()
+        """(source, target) of every record that stands on the target and is one of the source's, whoever copied it."""
         self.known: Entry | None = None
         self.page: OpenPage | None = None
         self.target_end = target_start
@@ -38,6 +43,11 @@ class Life:
     def entry(self) -> Entry:
         assert self.known is not None
         return self.known
+
+    @property
+    def position(self) -> int:
+        """Up to where the source is mirrored."""
+        return self.entry.source_offset if self.again is None else self.reach
 
     def _write(self, record: tuple[bytes, bytes | None]) -> None:
         self.records.append(record)
@@ -55,13 +65,60 @@ class Life:
             run_source=offset,
             run_target=self.target_end,
         )
-        pages = pages_at_opening(
-            past, new, known=self.known, page=self.page, pages=list(self.ledger.partition(WHERE).pages)
+        known = self.ledger.partition(WHERE)
+        pages, former = pages_at_opening(
+            past, new, known=self.known, page=self.page, pages=list(known.pages), former=list(known.former)
         )
-        for start, page in pages.items():
-            self._write(formats.encode_page(GROUP, *WHERE, start, page))
+        for is_former, written in ((True, former), (False, pages)):
+            for start, page in written.items():
+                self._write(formats.encode_page(GROUP, *WHERE, start, page, is_former=is_former))
         self._write((formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(new)))
         self.known, self.page = new, OpenPage(offset)
+
+    def _go_on(self, offset: int, past: Past, *, unwritten: int = 0, position: int | None = None) -> None:
+        """Begin a count at an offset; what was copied stays, once more up to `position`."""
+        position = self.entry.source_offset if position is None else position
+        unknown = self.entry.source_offset + unwritten
+        self._open(offset, past)
+        nothing = {} if past is Past.OTHERS else dict.fromkeys(range(unknown, offset))
+        if self.again is None:
+            far = self._last_copied(offset, unknown) if past is Past.SET else offset
+            self.again, self.begun, self.reach = ({}, offset, far) if far > offset else (None, 0, 0)
+            self.fate = {source: target for source, target in self.fate.items() if source < max(far, offset)} | nothing
+            return
+        reach = max(self.reach, unknown)
+        is_left_out = past is not Past.OTHERS and self._last_copied(position, min(offset, reach)) > position
+        is_anew = offset <= self.begun or is_left_out
+        # What was left out the first time, and of which the only copy is one that was given up, is not known any more.
+        given_up = {pair for pair in self.copied if pair[0] >= (self.begun if is_anew else offset)}
+        self.copied -= {pair for pair in given_up if self.fate.get(pair[0], NEVER) is None}
+        if is_anew:
+            self.begun, self.again = offset, {}
+            self.reach = self._last_copied(offset, reach)
+            end = max(self.reach, offset)
+            self.fate = {source: target for source, target in self.fate.items() if source < end}
+            self.fate |= dict.fromkeys(range(reach, offset))
+        else:
+            self.again = {source: target for source, target in self.again.items() if source < offset} | nothing
+            self.reach = self._last_copied(self.begun, reach)
+        self._pass()
+
+    def _last_copied(self, start: int, end: int) -> int:
+        """After the last record between two offsets that was copied, or of which nothing is known."""
+        copied = [source for source in range(start, end) if self.fate.get(source, NEVER) is not None]
+        return copied[-1] + 1 if copied else start
+
+    def _pass(self) -> None:
+        """Once the second copies have gone as far as the first, they count."""
+        if self.again is not None and self.entry.source_offset >= self.reach:
+            self.fate = {source: target for source, target in self.fate.items() if source < self.begun} | self.again
+            self.again = None
+
+    def _begin_anew(self, offset: int) -> None:
+        self.again = None
+        self.copied.clear()
+        self.fate = dict.fromkeys(range(offset))
+        self._open(offset, Past.VOID)
 
     def _follow(self, copied: list[Run], source_end: int, *, others: int = 0) -> None:
         entry, page = self.entry, self.page
@@ -87,60 +144,109 @@ class Life:
 
     def copies(self, gap: int, records: int, trailing: int) -> None:
         start = self.entry.source_offset
-        self.fate |= dict.fromkeys(range(start, start + gap + records + trailing))
-        self.fate |= {start + gap + i: self.target_end + i for i in range(records)}
+        fate: dict[int, int | None] = dict.fromkeys(range(start, start + gap + records + trailing))
+        fate |= {start + gap + i: self.target_end + i for i in range(records)}
+        compacted = {source for source, target in fate.items() if target is None}
+        self.copied = {(source, target) for source, target in self.copied if source not in compacted}
+        self.copied |= {(start + gap + i, self.target_end + i) for i in range(records)}
         runs = [Run(start + gap, self.target_end, records)] if records else []
         self._follow(runs, start + gap + records + trailing)
         self.flush()
+        if self.again is None:
+            self.fate |= fate
+            return
+        self.again |= fate
+        self._pass()
+
+    def copies_much(self, gap: int, records: int, trailing: int) -> None:
+        self.copies(gap, 5 * records, trailing)
 
     def others_write(self, gap: int, records: int, _: int) -> None:
         self._follow([], self.entry.source_offset, others=gap + records + 1)
         self.flush()
 
-    def loses_records_uncopied(self, gap: int, records: int, _: int) -> None:
+    def position_is_set(self, gap: int, records: int, trailing: int) -> None:
+        """To any offset, up to a few beyond what was copied."""
+        self._go_on((5 * gap + records) % (self.position + trailing + 1), Past.SET)
+
+    def position_is_set_after_a_crash(self, gap: int, records: int, trailing: int) -> None:
+        """What was copied last had not been written down, and nobody looked for it on the target.
+
+        Only of records that had been left out before, and were being copied for the first time, is it not known then.
+        """
         start = self.entry.source_offset
-        self.fate |= dict.fromkeys(range(start, start + gap + records))
-        self._open(start + gap + records, Past.OURS)
+        known = [i for i in range(records) if self.again is None or self.fate.get(start + i, NEVER) is not None]
+        self.copied |= {(start + i, self.target_end + i) for i in known}
+        self.target_end += records
+        reach = max(self.position, start + records)
+        self._go_on((5 * gap + records) % (reach + trailing + 1), Past.SET, unwritten=records)
+
+    def tail_is_unproven(self, *_: int) -> None:
+        self._go_on(self.entry.source_offset, Past.OURS)
+
+    def loses_records_uncopied(self, gap: int, records: int, _: int) -> None:
+        self._go_on(self.entry.source_offset + gap + records, Past.OURS)
 
     def source_is_truncated(self, gap: int, records: int, _: int) -> None:
         offset = max(0, self.entry.source_offset - gap - records)
-        self.fate = {source: target for source, target in self.fate.items() if source < offset}
-        self._open(offset, Past.OURS)
+        self.copied = {(source, target) for source, target in self.copied if source < offset}
+        if self.again is None:
+            self.fate = {source: target for source, target in self.fate.items() if source < offset}
+            self._open(offset, Past.OURS)
+        else:
+            self._go_on(offset, Past.OURS)
 
     def target_is_truncated(self, gap: int, records: int, expired: int) -> None:
         self.target_end = max(0, self.target_end - gap - records)
-        lost = [source for source, target in self.fate.items() if target is not None and target >= self.target_end]
+        # of copies that newer ones had replaced nothing is known any more
+        everywhere = [*self.fate.items(), *(self.again or {}).items()]
+        self.copied = {pair for pair in self.copied if pair[1] < self.target_end and pair in everywhere}
+        lost = [source for source, target in everywhere if target is not None and target >= self.target_end]
         offset = min([*lost, self.entry.source_offset]) + expired
-        self.fate = {
-            source: None if target is not None and target >= self.target_end else target
-            for source, target in self.fate.items()
-            if source < offset
-        }
-        for source in range(self.entry.source_offset, offset):
-            self.fate[source] = None
+        twice = [source for source, target in (self.again or {}).items() if target and target >= self.target_end]
+        self.fate = self._before_truncation(self.fate)
+        if self.again is not None:
+            self.again = self._before_truncation(self.again)
+            self._go_on(offset, Past.OURS, position=min([*twice, self.entry.source_offset]))
+            return
+        self.fate = {source: target for source, target in self.fate.items() if source < offset}
+        self.fate |= dict.fromkeys(range(self.entry.source_offset, offset))
         self._open(offset, Past.OURS)
 
+    def _before_truncation(self, fate: dict[int, int | None]) -> dict[int, int | None]:
+        return {
+            source: None if target is not None and target >= self.target_end else target
+            for source, target in fate.items()
+        }
+
     def source_is_made_anew(self, _: int, __: int, start: int) -> None:
-        self.fate = dict.fromkeys(range(start))
-        self._open(start, Past.VOID)
+        self._begin_anew(start)
 
     def target_is_made_anew(self, _: int, __: int, ___: int) -> None:
         self.target_end = 0
-        self.fate = dict.fromkeys(range(2))
-        self._open(2, Past.VOID)
+        self._begin_anew(2)
 
     def another_tool_copies(self, gap: int, records: int, _: int) -> None:
+        start = self.entry.source_offset + gap
+        compacted = range(self.entry.source_offset, start)
+        self.copied = {(source, target) for source, target in self.copied if source not in compacted}
+        self.copied |= {(start + i, self.target_end + i) for i in range(records)}
         self.target_end += records
-        self._open(self.entry.source_offset + gap + records, Past.OTHERS)
+        self._go_on(start + records, Past.OTHERS)
 
     def source_expires(self, gap: int, records: int, _: int) -> None:
         """Old pages go; what they said is asked no more, and counts as nothing to copy."""
         log_start = max(0, self.entry.source_offset - gap - records)
         ledger = self.ledger.partition(WHERE)
+        for start in ledger.outrun():
+            self._write(formats.encode_page(GROUP, *WHERE, start, None, is_former=True))
         for start, page in ledger.pruned(log_start).items():
             self._write(formats.encode_page(GROUP, *WHERE, start, page))
+        if self.again is not None:
+            return  # nothing is pruned before it is clear which copies count
         first = min([page.end for page in ledger.pages if not page.number and page.start == 0], default=0)
         self.fate |= dict.fromkeys(range(first))
+        self.copied = {(source, target) for source, target in self.copied if source >= first}
 
     def restarts(self, *_: int) -> None:
         """Another driver reads the ledger."""
@@ -162,10 +268,10 @@ class Life:
 
     def expected(self, offset: int) -> Translation:
         entry = self.entry
-        if offset >= entry.source_offset:
-            ahead = offset - entry.source_offset
+        if offset >= self.position:
+            ahead = offset - self.position
             return Translation(entry.target_offset, Grade.AHEAD if ahead else Grade.EXACT, ahead)
-        for following in range(offset, entry.source_offset):
+        for following in range(offset, self.position):
             target = self.fate.get(following, NEVER)
             if target is NEVER:
                 break
@@ -176,13 +282,28 @@ class Life:
         before = [target for source, target in self.fate.items() if target is not None and source < offset]
         return Translation(max(before, default=-1) + 1, Grade.DEGRADED)
 
+    def skipped(self, offset: int, translated: int) -> set[int]:
+        """Records that a group at an offset of the source has not read and would not find from there on."""
+        return {source for source, _ in self.copied if source >= offset} - {
+            source for source, target in self.copied if target >= translated
+        }
+
+    def newest(self) -> dict[int, int]:
+        """Where the newest copy of each record stands that the ledger knows of."""
+        kept = {source: target for source, target in self.fate.items() if self.again is None or source < self.begun}
+        return {source: target for source, target in (kept | (self.again or {})).items() if target is not None}
+
 
 HAPPENINGS: list[Callable[[Life, int, int, int], None]] = [
     Life.copies,
     Life.copies,
     Life.copies,
-    Life.copies,
+    Life.copies_much,
     Life.others_write,
+    Life.position_is_set,
+    Life.position_is_set,
+    Life.position_is_set_after_a_crash,
+    Life.tail_is_unproven,
     Life.loses_records_uncopied,
     Life.source_is_truncated,
     Life.target_is_truncated,
@@ -204,15 +325,17 @@ def test_every_offset_is_translated_as_a_model_of_every_record_does(
     for happens, *sizes in happenings:
         happens(life, *sizes)
         known = life.ledger.partition(WHERE)
-        for offset in range(life.entry.source_offset + 3):
+        for offset in range(life.position + 3):
             found, wanted = known.translate(offset), life.expected(offset)
             if found is None:
-                assert offset > life.entry.source_offset
+                assert offset > life.position
                 assert not any(target is not None for target in life.fate.values()) or life.entry.n == 0
             else:
-                assert found == wanted, (offset, happens.__name__, list(known.pages))
-        for offset in range(0, life.entry.source_offset + 3, 4):
-            copied = {source: target for source, target in life.fate.items() if target is not None and source >= offset}
+                assert found == wanted, (offset, happens.__name__, list(known.pages), list(known.former))
+                assert not life.skipped(offset, found.offset), (offset, happens.__name__)
+                assert found.offset <= life.target_end, "never past what is mirrored"
+        for offset in range(0, life.position + 3, 4):
+            copied = {source: target for source, target in life.newest().items() if source >= offset}
             assert dict(each_record(known.runs_since(offset))) == copied
 
 

@@ -242,7 +242,8 @@ def test_an_offset_that_was_left_out_leads_to_the_next_record_copied() -> None:
     known = ENTRY.moved(count=0, n=11, source_offset=11, target_offset=11, our_end=11, run_source=0, run_target=0)
     behind = known.moved(count=1, n=0, source_offset=13, run_source=13, run_target=11)
     ledger = PartitionLedger()
-    for start, page in pages_at_opening(Past.OURS, behind, known=known, page=OpenPage(0), pages=[]).items():
+    opened = pages_at_opening(Past.OURS, behind, known=known, page=OpenPage(0), pages=[])
+    for start, page in opened.pages.items():
         ledger.take_page(start, page)
     ledger.entry = behind.moved(n=7, source_offset=20, target_offset=18)
     found = [ledger.translate(offset) for offset in (10, 11, 12, 13, 14)]

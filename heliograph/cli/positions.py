@@ -1,0 +1,210 @@
+"""`heliograph positions`: where the copies of a flow stand, and how that is set while nobody leads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, flow_named
+from heliograph.config import load_settings
+from heliograph.config.settings import Flow, Settings
+from heliograph.config.starts import StartPoint, parse_point
+from heliograph.config.values import BadValue
+from heliograph.errors import HeliographError
+from heliograph.recovery.forms import PositionsFormat
+from heliograph.render import OutputFormat, render_csv, render_rows
+
+if TYPE_CHECKING:
+    from heliograph.recovery.offsets_file import Given
+    from heliograph.recovery.positions import Changed, Place, Planner
+
+positions_app = typer.Typer(
+    help="Where the copies of a flow stand: list, set and reset positions.",
+    epilog="Example: heliograph positions list mm2.properties",
+    no_args_is_help=True,
+)
+FlowName = Annotated[str, typer.Option("--flow", metavar="A->B", help="The flow.")]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this source topic.")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", metavar="NUMBER", min=0, help="Only this partition of the topic.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only the plan is shown.")]
+
+
+@positions_app.command("list", epilog="Example: heliograph positions list mm2.properties --topic orders -o csv")
+def positions_list(
+    config: Configuration,
+    *,
+    name: Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only of this flow.")] = None,
+    topic: Topic = None,
+    secrets: Secrets = None,
+    output: Annotated[
+        PositionsFormat,
+        typer.Option("-o", "--output", help="Form of the result; connect is what --from-file and Connect's REST take."),
+    ] = PositionsFormat.TABLE,
+) -> None:
+    """Show the position of every partition, the next source offset to copy, beside the source's log.
+
+    "by" says whose word it is: ours by what was copied, that of somebody who set or reset it and of which the next
+    start will know, or another tool's. Exit code 1 if a target does not answer.
+    """
+    from heliograph.recovery.positions import list_places
+
+    settings = load_settings(config, secrets=secrets)
+    flows = settings.enabled_flows if name is None else (flow_named(settings, name),)
+    if output is PositionsFormat.CONNECT and len(flows) != 1:
+        raise typer.BadParameter("this form is for one flow", param_hint="--flow")
+    found: list[Place] = []
+    problems: list[str] = []
+    for flow in flows:
+        try:
+            places, problem = asyncio.run(list_places(settings, flow))
+            found += (place for place in places if topic in (None, place.topic))
+            if problem:
+                typer.echo(problem, err=True)
+        except HeliographError as error:
+            problems.append(f"{flow.name}: {error}")
+    _show_places(found, flows[0] if flows else None, output)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show_places(found: Sequence[Place], flow: Flow | None, output: PositionsFormat) -> None:
+    rows = [place.row() for place in found]
+    if output is PositionsFormat.CSV:
+        typer.echo(render_csv(rows), nl=False)
+    elif output is PositionsFormat.CONNECT:
+        from heliograph.recovery.offsets_file import as_body
+
+        assert flow is not None
+        typer.echo(as_body(flow.source, ((place.topic, place.partition, place.position) for place in found)))
+    else:
+        left = sum(place.to_copy or 0 for place in found)
+        conclusion = f"{counted(len(found), 'position')}, {counted(left, 'record')} to copy"
+        typer.echo(render_rows(rows, OutputFormat(output.value), conclusion=conclusion))
+
+
+@positions_app.command(
+    "set",
+    epilog="Example: heliograph positions set mm2.properties --flow 'primary->backup' --topic orders --to earliest",
+)
+def positions_set(
+    config: Configuration,
+    *,
+    name: FlowName,
+    topic: Topic = None,
+    partition: Partition = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="OFFSET|earliest|latest|TIME",
+            help="The next source offset to copy, an end of the log, or the first record of a time on "
+            "(2026-01-31T12:00:00Z).",
+        ),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            metavar="FILE",
+            help="Positions of many partitions. JSON as PATCH /connectors/<name>/offsets of Kafka Connect takes it, or "
+            ".csv with the columns topic,partition,offset: there an offset is that of the last copied record, so that "
+            "copying goes on behind it, and null, or nothing, resets. A column position is the next offset to copy.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    execute: Execute = False,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Set where the copying of partitions goes on at the next start. Refused while anybody leads the flow.
+
+    Back: records are copied once more, and stand on the target twice. Forward: records are left out. Groups keep
+    their translation: the first copies count until the second ones have gone as far. An offset outside the source's
+    log becomes its start or its end. MirrorMaker 2 finds the position too.
+    """
+    from heliograph.recovery.positions import to_given, to_point
+
+    settings = load_settings(config, secrets=secrets)
+    flow = flow_named(settings, name)
+    if (from_file is None) == (to is None):
+        raise typer.BadParameter("give either --to, with --topic, or --from-file", param_hint="--to")
+    if from_file is not None:
+        if topic is not None or partition is not None:
+            raise typer.BadParameter("the file names topics and partitions", param_hint="--topic")
+        _change(settings, flow, to_given(_read(from_file, flow)), execute=execute, output=output)
+        return
+    if topic is None or to is None:
+        raise typer.BadParameter("name the topic whose positions are set", param_hint="--topic")
+    _change(settings, flow, to_point(topic, partition, _parse_to(to)), execute=execute, output=output)
+
+
+@positions_app.command(
+    "reset", epilog="Example: heliograph positions reset mm2.properties --flow 'primary->backup' --topic orders"
+)
+def positions_reset(
+    config: Configuration,
+    *,
+    name: FlowName,
+    topic: Topic = None,
+    partition: Partition = None,
+    execute: Execute = False,
+    secrets: Secrets = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Forget positions: partitions begin at the next start as those of a new flow do, by start.position.
+
+    What was copied stays on the target, and is copied once more as far as the start position says. Refused while
+    anybody leads the flow.
+    """
+    from heliograph.recovery.positions import to_nothing
+
+    if partition is not None and topic is None:
+        raise typer.BadParameter("name the topic of the partition", param_hint="--topic")
+    settings = load_settings(config, secrets=secrets)
+    _change(settings, flow_named(settings, name), to_nothing(topic, partition), execute=execute, output=output)
+
+
+def _parse_to(text: str) -> StartPoint | int:
+    trimmed = text.strip()
+    if trimmed.isdecimal():
+        return int(trimmed)
+    try:
+        point = parse_point(trimmed)
+    except BadValue as error:
+        raise typer.BadParameter(f"{error}; or an offset that is not negative", param_hint="--to") from error
+    if point.offsets:
+        raise typer.BadParameter(
+            "set the offset of one partition with --partition, or use --from-file", param_hint="--to"
+        )
+    return point
+
+
+def _read(file: Path, flow: Flow) -> list[Given]:
+    from heliograph.recovery.offsets_file import read_offsets
+
+    given, unknown = read_offsets(file.read_text(), name=str(file), source=flow.source)
+    if unknown:
+        typer.echo(f"{counted(unknown, 'reset')} passed over: no partition of {flow.name}", err=True)
+    return given
+
+
+def _change(settings: Settings, flow: Flow, plan: Planner, *, execute: bool, output: OutputFormat) -> None:
+    from heliograph.recovery.positions import apply_changes, plan_changes
+
+    changed: Changed = asyncio.run((apply_changes if execute else plan_changes)(settings, flow, plan))
+    number = counted(len(changed.changes), "position")
+    conclusion = (
+        f"{number} written; they take effect at the next start" if execute else f"{number}; nothing was written"
+    )
+    if changed.leader:
+        conclusion += f", nor could be: {changed.leader} leads {flow.name}"
+    typer.echo(render_rows([change.row() for change in changed.changes], output, conclusion=conclusion))

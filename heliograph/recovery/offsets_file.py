@@ -1,0 +1,191 @@
+"""Positions in a file: JSON as Kafka Connect's REST takes and gives it (KIP-875), or CSV with named columns. Pure.
+
+    {"offsets": [{"partition": {"cluster": "A", "topic": "t", "partition": 0}, "offset": {"offset": 41}}]}
+
+    topic,partition,offset        or        topic,partition,position
+    t,0,41                                  t,0,42
+
+As there, `offset` is that of the last copied record, and null (in CSV: nothing) resets a partition. `position` is the
+next offset to copy. What Connect refuses for MirrorMaker 2 is refused here too, and what it lets pass passes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from heliograph.errors import ConfigError
+
+NAMED = 5
+"""So many of many faults are told."""
+_MAX_PARTITION = (1 << 31) - 1
+_MAX_OFFSET = (1 << 63) - 2
+
+
+class Given(NamedTuple):
+    topic: str
+    partition: int
+    position: int | None
+    """The next offset to copy; None: reset it."""
+
+
+class _Fault(Exception):
+    """What is wrong with one item, as the end of a sentence."""
+
+
+def read_offsets(text: str, *, name: str, source: str) -> tuple[list[Given], int]:
+    """The positions in a file, for a flow from the cluster `source`; and how many resets are of nothing we know.
+
+    A reset is allowed for anything, so that garbage can be cleaned up with the same file everywhere.
+    """
+    items = list(_csv_items(text, source) if name.lower().endswith(".csv") else _json_items(text, name))
+    given: dict[tuple[str, int], Given] = {}
+    faults: list[str] = []
+    unknown = 0
+    for number, (partition, offset, step) in enumerate(items, 1):
+        try:
+            found = _read_item(partition, offset, step, source)
+            if found is None:
+                unknown += 1
+            elif given.setdefault(found[:2], found) != found:
+                raise _Fault(f"{_shown(partition)} stands there twice")
+        except _Fault as fault:
+            faults.append(f"{number}: {fault}")
+    if faults:
+        more = [f"and {len(faults) - NAMED} more"] if len(faults) > NAMED else []
+        raise ConfigError(
+            f"{len(faults)} of {len(items)} positions cannot be used",
+            where=name,
+            why="; ".join([*faults[:NAMED], *more]),
+            remedy="nothing was changed",
+        )
+    return list(given.values()), unknown
+
+
+def as_body(source: str, positions: Iterable[tuple[str, int, int | None]]) -> str:
+    """(topic, partition, position) of each as Connect's REST takes them; those without a position are left out."""
+    offsets = [
+        {"partition": {"cluster": source, "partition": partition, "topic": topic}, "offset": {"offset": position - 1}}
+        for topic, partition, position in positions
+        if position
+    ]
+    return json.dumps({"offsets": offsets}, indent=2, ensure_ascii=False)
+
+
+_Item = tuple[Any, Any, int]
+"""Partition and offset as written, and how far the position is from the offset."""
+_MISSING = object()
+
+
+def _json_items(text: str, name: str) -> Iterator[_Item]:
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise ConfigError("this is no JSON", where=name, why=str(error)) from error
+    offsets = body.get("offsets") if isinstance(body, Mapping) else None
+    if not isinstance(offsets, list):
+        raise ConfigError('there is no list "offsets"', where=name, remedy='write {"offsets": [...]}')
+    for item in offsets:
+        if not isinstance(item, Mapping) or not {"partition", "offset"} <= item.keys():
+            yield item, _MISSING, 1
+        else:
+            yield item["partition"], item["offset"], 1
+
+
+def _csv_items(text: str, source: str) -> Iterator[_Item]:
+    rows = csv.DictReader(io.StringIO(text))
+    columns = rows.fieldnames or ()
+    measure = next((column for column in ("offset", "position") if column in columns), None)
+    if measure is None or not {"topic", "partition"} <= set(columns):
+        raise ConfigError(
+            "the first line has to name the columns",
+            where="CSV",
+            why=f"it has {', '.join(map(repr, columns)) or 'none'}",
+            remedy="write topic,partition,offset (the last copied one) or topic,partition,position (the next one)",
+        )
+    for row in rows:
+        partition = {
+            "cluster": row.get("cluster", source),
+            "topic": row["topic"],
+            "partition": _number(row["partition"]),
+        }
+        value = (row[measure] or "").strip()
+        yield partition, {"offset": _number(value)} if value else None, 1 if measure == "offset" else 0
+
+
+def _number(text: str | None) -> int | str | None:
+    try:
+        return int(text or "")
+    except ValueError:
+        return text
+
+
+def _read_item(partition: Any, offset: Any, step: int, source: str) -> Given | None:
+    if offset is _MISSING:
+        raise _Fault(f'{_shown(partition)} has to have the keys "partition" and "offset"')
+    if offset is None:
+        try:
+            return Given(*_read_partition(partition, source), None)
+        except _Fault:
+            return None
+    where = _read_partition(partition, source)
+    if not isinstance(offset, Mapping) or "offset" not in offset:
+        raise _Fault(f'the offset of {_shown(partition)} has no key "offset", which is required')
+    value = _integer(offset["offset"], f'the key "offset" of {_shown(partition)}')
+    if value < 0:
+        raise _Fault(f'the key "offset" of {_shown(partition)} is {value}, and must not be negative')
+    if value > _MAX_OFFSET:
+        raise _Fault(f'the key "offset" of {_shown(partition)} is {value}, more than Kafka can have')
+    return Given(*where, value + step)
+
+
+def _read_partition(partition: Any, source: str) -> tuple[str, int]:
+    if not isinstance(partition, Mapping):
+        raise _Fault(f"{_shown(partition)} is no partition with cluster, topic and partition")
+    cluster, topic = (_text(partition, key) for key in ("cluster", "topic"))
+    if "partition" not in partition:
+        raise _Fault(f'{_shown(partition)} has no key "partition", which is required')
+    number = _integer(partition["partition"], f'the key "partition" of {_shown(partition)}')
+    if number > _MAX_PARTITION:
+        raise _Fault(f'the key "partition" of {_shown(partition)} must be an integer of 32 bits')
+    if number < 0:
+        raise _Fault(f'the key "partition" of {_shown(partition)} must not be negative')
+    if cluster != source:
+        raise _Fault(f'{_shown(partition)} is of the cluster "{cluster}", and the flow comes from "{source}"')
+    return topic, number
+
+
+def _text(partition: Mapping[str, Any], key: str) -> str:
+    if key not in partition:
+        raise _Fault(f'{_shown(partition)} has no key "{key}", which is required')
+    value = partition[key]
+    if not isinstance(value, str):
+        raise _Fault(f'the key "{key}" of {_shown(partition)} must be a string, not {_shown(value)}')
+    return value
+
+
+def _integer(value: Any, what: str) -> int:
+    if type(value) is not int:
+        raise _Fault(f"{what} must be an integer, not {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def faulty_names(given: Sequence[Given], partitions: Mapping[str, int]) -> list[str]:
+    """What is wrong with positions for a source that has so many partitions of each topic that is mirrored."""
+    faults = []
+    for topic, partition, position in given:
+        if position is None:
+            continue
+        if topic not in partitions:
+            faults.append(f'the topic "{topic}" is unknown, or not mirrored')
+        elif partition >= partitions[topic]:
+            faults.append(f"{topic} has {partitions[topic]} partitions, and no {partition}")
+    return list(dict.fromkeys(faults))

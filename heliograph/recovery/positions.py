@@ -1,0 +1,395 @@
+"""Where the copies of a flow's partitions stand, and how somebody sets or resets that while nobody leads the flow.
+
+A position that is set is written twice: into the topic where MirrorMaker 2 looks, and then as a wish into the ledger,
+by which the next leader opens a new count. Whoever writes it leads the flow meanwhile, so that none can start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from heliograph.config.settings import Flow, Settings
+from heliograph.config.starts import StartPoint
+from heliograph.errors import ConfigError, HeliographError, LeaseLost
+from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.types import TopicPartition
+from heliograph.mirror import store
+from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.demand import wanted_topics
+from heliograph.mirror.flow import FlowDriver
+from heliograph.mirror.here import this_process
+from heliograph.mirror.lease import Tenancy
+from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.model import Entry
+from heliograph.mirror.starts import Beginning, find_starts
+from heliograph.mirror.tenure import Tenure
+from heliograph.mirror.wishes import Wish
+from heliograph.recovery.offsets_file import NAMED, Given, faulty_names
+
+SOURCE_PATIENCE_S = 8.0
+"""A source that does not answer by then counts as gone."""
+LEASE_MS = 30_000
+"""Longer than writing positions takes: the lease is not renewed."""
+LOOK_S = 0.2
+
+
+class Origin(StrEnum):
+    """Who says where a partition stands."""
+
+    COPIED = "copied"
+    SET = "set"
+    RESET = "reset"
+    OTHERS = "another tool"
+    NONE = "not begun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one partition goes on at the next start; None where there is nothing to say."""
+
+    flow: str
+    topic: str
+    partition: int
+    position: int | None
+    origin: Origin
+    log_start: int | None = None
+    log_end: int | None = None
+
+    @property
+    def to_copy(self) -> int | None:
+        if self.log_end is None or self.log_start is None:
+            return None
+        return max(0, self.log_end - max(self.log_start, self.position or 0))
+
+    def row(self) -> dict[str, str | int | None]:
+        return {
+            "flow": self.flow,
+            "topic": self.topic,
+            "partition": self.partition,
+            "position": self.position,
+            "by": self.origin,
+            "source start": self.log_start,
+            "source end": self.log_end,
+            "to copy": self.to_copy,
+        }
+
+
+def position_of(known: Entry | None, stored: int | None, wish: Wish | None) -> tuple[int | None, Origin]:
+    """By the ledger's entry, the stored position, and what somebody set."""
+    if wish is not None and wish.holds(known, stored):
+        return wish.offset, Origin.RESET if wish.offset is None else Origin.SET
+    if stored is not None and (known is None or stored > known.source_offset):
+        return stored, Origin.OTHERS
+    return (None, Origin.NONE) if known is None else (known.source_offset, Origin.COPIED)
+
+
+class Outcome(StrEnum):
+    PLANNED = "planned"
+    WRITTEN = "written"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Of one partition's position."""
+
+    place: Place
+    to: int | None
+    """None: it begins as in a new flow."""
+    note: str = ""
+    outcome: Outcome = Outcome.PLANNED
+
+    @property
+    def where(self) -> PartitionName:
+        return self.place.topic, self.place.partition
+
+    @property
+    def again(self) -> int | None:
+        """Source offsets that were copied and will be once more."""
+        before = self.place.position
+        if self.to is None:
+            return None
+        return max(0, before - self.to) if before is not None else 0
+
+    @property
+    def left_out(self) -> int | None:
+        """Source offsets that will not be copied."""
+        if self.to is None or self.place.log_start is None:
+            return None
+        return max(0, self.to - max(self.place.log_start, self.place.position or 0))
+
+    def row(self) -> dict[str, str | int | None]:
+        return {
+            "flow": self.place.flow,
+            "topic": self.place.topic,
+            "partition": self.place.partition,
+            "position": self.place.position,
+            "to": self.to,
+            "copied again": self.again,
+            "left out": self.left_out,
+            "outcome": f"{self.outcome}{': ' + self.note if self.note else ''}",
+        }
+
+
+class View(NamedTuple):
+    """What is known of a flow's positions."""
+
+    flow: Flow
+    source: Cluster
+    places: Mapping[PartitionName, Place]
+    ledger: Ledger
+
+
+Planner = Callable[[View], Awaitable[list[Change]]]
+
+
+# -- looking
+
+
+class Listing(NamedTuple):
+    places: list[Place]
+    problem: str = ""
+    """Why the source's columns are empty."""
+
+
+async def list_places(settings: Settings, flow: Flow) -> Listing:
+    """Of all partitions that the flow copies, or has copied."""
+    source, target = _clusters(settings, flow)
+    problem = ""
+    try:
+        await target.refresh()
+        try:
+            await asyncio.wait_for(source.refresh(), SOURCE_PATIENCE_S)
+        except (HeliographError, TimeoutError) as error:
+            problem = f'{flow.name}: "{flow.source}" does not tell its topics: {str(error) or "no answer in time"}'
+        view = await _look(flow, source, target, await _ledger_of(flow, target))
+        return Listing([view.places[where] for where in sorted(view.places)], problem)
+    finally:
+        source.close()
+        target.close()
+
+
+def _clusters(settings: Settings, flow: Flow) -> tuple[Cluster, Cluster]:
+    client_id = f"{flow.name}|positions"
+    return (
+        cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=client_id),
+        cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=client_id),
+    )
+
+
+async def _ledger_of(flow: Flow, target: Cluster) -> Ledger:
+    """Also of a flow that has not run yet: a position may have been set for it."""
+    found = await store.find_ledger(target, flow)
+    if found is None and flow.ledger_topic in target.catalogue.topics:
+        found = await store.read_ledger(target, flow.ledger_topic, flow.group_id)
+    return found or Ledger(group_id=flow.group_id)
+
+
+async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) -> View:
+    stored: Mapping[PartitionName, int] = {}
+    if (topic := flow.offset_storage_topic) in target.catalogue.topics:
+        stored = (await store.read_positions(target, topic, flow.source, connector=flow.connector_name)).found
+    partitions = _partitions(flow, source)
+    selected = {(topic, index) for topic, number in partitions.items() for index in range(number)}
+    names = selected | ledger.entries.keys() | stored.keys() | ledger.wishes.keys()
+    asked = [TopicPartition(*where) for where in names if source.catalogue.leader_of(*where) is not None]
+    starts, ends = await asyncio.gather(list_offsets(source, asked, EARLIEST), list_offsets(source, asked, LATEST))
+    first = {(at.topic, at.partition): answer.offset for at, answer in starts.items() if not answer.error_code}
+    last = {(at.topic, at.partition): answer.offset for at, answer in ends.items() if not answer.error_code}
+    places = {}
+    for where in names:
+        position, origin = position_of(ledger.entries.get(where), stored.get(where), ledger.wishes.get(where))
+        places[where] = Place(
+            flow=flow.name,
+            topic=where[0],
+            partition=where[1],
+            position=position,
+            origin=origin,
+            log_start=first.get(where),
+            log_end=last.get(where),
+        )
+    return View(flow, source, places, ledger)
+
+
+def _partitions(flow: Flow, source: Cluster) -> dict[str, int]:
+    """How many partitions each topic has that is mirrored."""
+    topics = source.catalogue.topics
+    return {topic: len(topics[topic].partitions) for topic in wanted_topics(flow, source.catalogue)}
+
+
+# -- planning
+
+
+def to_point(topic: str, partition: int | None, point: StartPoint | int) -> Planner:
+    """Set a topic's positions, of one partition or all, to an offset or a start position."""
+
+    async def plan(view: View) -> list[Change]:
+        number = _partitions(view.flow, view.source).get(topic, 0)
+        _refuse(view, [Given(topic, partition or 0, 0)])
+        indexes = range(number) if partition is None else [partition]
+        points = {
+            (topic, index): StartPoint(offsets=((index, point),)) if isinstance(point, int) else point
+            for index in indexes
+        }
+        return await _set_to(view, points)
+
+    return plan
+
+
+def to_given(given: Sequence[Given]) -> Planner:
+    """Set and reset positions as a file has them."""
+
+    async def plan(view: View) -> list[Change]:
+        _refuse(view, given)
+        points = {
+            (topic, index): StartPoint(offsets=((index, position),))
+            for topic, index, position in given
+            if position is not None
+        }
+        resets = [(topic, index) for topic, index, position in given if position is None]
+        return sorted([*await _set_to(view, points), *_reset(view, resets)], key=lambda change: change.where)
+
+    return plan
+
+
+def to_nothing(topic: str | None, partition: int | None) -> Planner:
+    """Forget the positions of a flow, a topic or a partition: they begin as in a new flow."""
+
+    async def plan(view: View) -> list[Change]:
+        chosen = [
+            where
+            for where in sorted(view.places)
+            if (topic is None or where[0] == topic) and (partition is None or where[1] == partition)
+        ]
+        if topic is not None and not chosen:
+            _refuse(view, [Given(topic, partition or 0, 0)])
+        return _reset(view, chosen)
+
+    return plan
+
+
+def _refuse(view: View, given: Sequence[Given]) -> None:
+    partitions = _partitions(view.flow, view.source)
+    if faults := faulty_names(given, partitions):
+        known = sorted(partitions)
+        more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
+        raise ConfigError(
+            "; ".join(faults[:NAMED]),
+            where=view.flow.name,
+            remedy=f"topics have their names of the source; mirrored are {', '.join(known[:NAMED]) or 'none'}{more}",
+        )
+
+
+async def _set_to(view: View, points: Mapping[PartitionName, StartPoint]) -> list[Change]:
+    is_committed = view.flow.isolation_level == "read_committed"
+    found = await find_starts(points, view.source, read_committed=is_committed)
+    if silent := sorted(points.keys() - found.keys()):
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in silent[:NAMED])
+        raise ConfigError(
+            f"{len(silent)} partitions have no leader: {names}", where=f'"{view.flow.source}"', remedy="try again later"
+        )
+    return [
+        Change(place=_with_log(view.places[where], found[where]), to=found[where].offset, note=found[where].note)
+        for where in sorted(points)
+    ]
+
+
+def _with_log(place: Place, found: Beginning) -> Place:
+    return replace(place, log_start=found.log_start, log_end=found.log_end)
+
+
+def _reset(view: View, partitions: Iterable[PartitionName]) -> list[Change]:
+    """Of those that have a position; the others begin as in a new flow anyway."""
+    chosen = [view.places[where] for where in partitions if where in view.places]
+    return [
+        Change(place=place, to=None, note=f"begins at {view.flow.start_positions.of(place.topic)}")
+        for place in chosen
+        if place.origin is not Origin.NONE
+    ]
+
+
+# -- acting
+
+
+class Changed(NamedTuple):
+    changes: list[Change]
+    leader: str = ""
+    """Who seems to lead the flow, so that nothing could be written; known before an attempt only."""
+
+
+async def plan_changes(settings: Settings, flow: Flow, plan: Planner) -> Changed:
+    """What would be changed. Changes nothing."""
+    source, target = _clusters(settings, flow)
+    try:
+        await asyncio.gather(source.refresh(), target.refresh())
+        view = await _look(flow, source, target, await _ledger_of(flow, target))
+        return Changed(await plan(view), _leader(view.ledger))
+    finally:
+        source.close()
+        target.close()
+
+
+def _leader(ledger: Ledger) -> str:
+    lease = ledger.leadership.lease
+    if lease is None or lease.tenancy is Tenancy.RELEASED or lease.time_ms + lease.lease_ms < time.time() * 1000:
+        return ""
+    return lease.holder.name
+
+
+async def apply_changes(settings: Settings, flow: Flow, plan: Planner) -> Changed:
+    """Change positions, if nobody leads the flow."""
+    driver = FlowDriver(flow, settings, is_local=True)
+    try:
+        async with _leading(driver) as tenure:
+            view = await _look(flow, driver.source, driver.target, driver.ledger)
+            changes = await plan(view)
+            if changes:
+                await _write(driver, tenure, changes)
+        return Changed([replace(change, outcome=Outcome.WRITTEN) for change in changes])
+    finally:
+        driver.close()
+
+
+async def _write(driver: FlowDriver, tenure: Tenure, changes: Sequence[Change]) -> None:
+    """MirrorMaker 2's positions first: once the wish is there they must not look like another tool's."""
+    now_ms = int(time.time() * 1000)
+    tenure.check()
+    positions = {change.where: change.to or 0 for change in changes}
+    await store.write_positions(driver.target, driver.terms(), positions)
+    tenure.check()
+    wishes = [Wish(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
+    await store.write_wishes(driver.target, driver.ledger_topic, driver.flow.group_id, wishes, now_ms=now_ms)
+
+
+@asynccontextmanager
+async def _leading(driver: FlowDriver) -> AsyncIterator[Tenure]:
+    """Lead a flow that nobody leads."""
+    await driver.open()
+    tenure = driver.tenure = Tenure(driver, this_process(), lease_ms=lambda: LEASE_MS)
+    before = driver.ledger.leadership.lease
+    while not tenure.may_bid():
+        await asyncio.sleep(LOOK_S)
+        await store.read_on(driver.target, driver.ledger_topic, driver.ledger)
+        if driver.ledger.leadership.lease != before and not tenure.may_bid():
+            raise _led(driver, tenure)
+    if not await tenure.bid():
+        raise _led(driver, tenure)
+    try:
+        yield tenure
+    finally:
+        await tenure.release()
+
+
+def _led(driver: FlowDriver, tenure: Tenure) -> LeaseLost:
+    return LeaseLost(
+        f"positions are not changed: {tenure.other() or 'another process'} leads the flow",
+        where=driver.name,
+        why="it has them in memory",
+        remedy="stop it first; positions that are set take effect at the next start",
+    )
