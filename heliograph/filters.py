@@ -63,6 +63,10 @@ def is_own_internal_topic(topic: str) -> bool:
     return topic.startswith(("mm2-ledger.", "mm2-rejected.")) and topic.endswith(".internal")
 
 
+def is_ledger_topic(topic: str) -> bool:
+    return topic.startswith("mm2-ledger.") and topic.endswith(".internal")
+
+
 @lru_cache(maxsize=4096)
 def _compiled(patterns: tuple[str, ...]) -> Any:
     return regex.compile(_translated(patterns), regex.V1)

@@ -294,7 +294,11 @@ _OWN_KEYS = tuple(
         row("stall.timeout.ms", N, "30000", Scope.FLOW, L, "waiting records without progress: not ready", low=1),
         row("sync.topic.acls.delete", B, "false", Scope.FLOW, L, "also delete access rules"),
         row("write.on.failover", B, "false", Scope.FLOW, L, "give applications write access when failing over"),
-        row("provenance.headers", B, "false", Scope.FLOW, R, "not supported yet", allowed=("false",)),
+        row(
+            "provenance.headers", B, "false", Scope.FLOW, H,
+            "mark records with where they come from, and leave out those that come home: for flows that form a cycle "
+            "under the same topic names",
+        ),
         row("partition.remap", T, "none", Scope.FLOW, R, "not supported yet", allowed=("none",)),
         row("topic.rename.*", T, None, Scope.FLOW, R, "not supported yet"),
         row("group.rename.*", T, None, Scope.FLOW, R, "not supported yet"),

@@ -22,11 +22,12 @@ from heliograph.errors import (
     RulesChanged,
     SecondWriter,
     TargetTopicLost,
+    TargetTruncated,
     TopicRecreated,
 )
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
-from heliograph.mirror import formats, obstacles, store
+from heliograph.mirror import formats, marks, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.demand import internal_topics, wanted_topics
@@ -87,6 +88,8 @@ class FlowDriver:
         """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
         self.carried = ""
         """What is told of its groups with its progress."""
+        self.left_out = 0
+        """Records that came home by their marks, since the start."""
         self.ledger_moved = asyncio.Event()
         """Set when the lanes wrote down what they copied."""
         self.changed = asyncio.Event()
@@ -113,6 +116,8 @@ class FlowDriver:
         flow = self.flow
         source, target = await self.source.refresh(), await self.target.refresh()
         obstacles.refuse_one_cluster(flow, source, target)
+        obstacles.refuse_nameless(flow, source, target)
+        await obstacles.refuse_way_back(flow, self._settings, self.source, target)
         await obstacles.refuse_beside_mm2(flow, self.target)
         wanted = wanted_topics(flow, source)
         await self._lacks.look(list(wanted))
@@ -154,6 +159,8 @@ class FlowDriver:
         await self._lacks.write_down(self.ledger_topic)
         if await forgets_producers(self.target):
             log.warning('%s: "%s" %s', self.name, flow.target, obstacles.FORGETFUL)
+        if flow.provenance_headers:
+            log.info('%s: records get the header "%s"; %s', self.name, marks.KEY, marks.SHARED)
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
@@ -311,6 +318,8 @@ class FlowDriver:
             ledger_end=self.ledger.end,
             offset_partitions=self._offset_partitions(),
             term=self.tenure.term if self.tenure is not None else None,
+            source_cluster_id=self.source.catalogue.cluster_id,
+            target_cluster_id=self.target.catalogue.cluster_id,
         )
 
     def _offset_partitions(self) -> int:
@@ -335,6 +344,7 @@ class FlowDriver:
         for row in rows:
             where = (row.topic, row.partition)
             self._standing.take_row(row)
+            self.left_out += row.left_out
             if not row.error_code:
                 self._waits.goes_on(where)
             if row.error_code == RulesChanged.code:
@@ -376,7 +386,7 @@ class FlowDriver:
 
     def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:
         """Name what happened, and go on or stop as the policies say, or as somebody who acknowledged it wants."""
-        answer = self.losses.answer(where, self._with_other_leader(outcome))
+        answer = self.losses.answer(where, self._with_place(where, self._with_other_leader(outcome)))
         if isinstance(answer, GoOn):
             is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
             starts[where] = Start(answer.source_offset, Past.VOID if is_anew else Past.OURS)
@@ -389,6 +399,13 @@ class FlowDriver:
         if outcome.code != SecondWriter.code or self.tenure is None or not (other := self.tenure.other()):
             return outcome
         return outcome._replace(text=f"{outcome.text}; the flow's other leader is {other}")
+
+    def _with_place(self, where: PartitionName, outcome: Outcome) -> Outcome:
+        """Where the copy of what a target lost begins, if that lies before the open run and the ledger knows it."""
+        if outcome.code != TargetTruncated.code or outcome.details["target_end"] >= outcome.entry.run_target:
+            return outcome
+        place = self.ledger.partition(where).source_after(int(outcome.details["target_end"]))
+        return outcome if place is None else outcome._replace(details={**outcome.details, "source_offset": place})
 
     def restart(self) -> None:
         """Copy again what failed; the next plan and look at the topics take it up."""

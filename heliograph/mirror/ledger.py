@@ -114,6 +114,14 @@ class PartitionLedger:
             if part.length > 0:
                 yield part
 
+    def source_after(self, target_offset: int) -> int | None:
+        """The source offset behind the last record that stands before a target offset; None if none is known to."""
+        for page in reversed(self._sorted()):
+            for run in reversed(page.runs()):
+                if run.target < target_offset:
+                    return run.source + min(run.length, target_offset - run.target)
+        return None
+
     # -- translation -----------------------------------------------------------------------
 
     def translate(self, offset: int) -> Translation | None:

@@ -214,6 +214,9 @@ def test_every_offset_is_translated_as_a_model_of_every_record_does(
         for offset in range(0, life.entry.source_offset + 3, 4):
             copied = {source: target for source, target in life.fate.items() if target is not None and source >= offset}
             assert dict(each_record(known.runs_since(offset))) == copied
+        for target_end in range(life.entry.run_target):
+            before = [s for s, t in life.fate.items() if t is not None and t < target_end and s < life.entry.run_source]
+            assert known.source_after(target_end) == (max(before) + 1 if before else None)
 
 
 def each_record(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
