@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
+from heliograph.filters import NameFilter
 from heliograph.naming import DefaultPolicy, IdentityPolicy
 
 Way = tuple[Flow, ...]
@@ -60,6 +61,22 @@ def unmarked_cycles(flows: Sequence[Flow]) -> list[Way]:
         mirroring = [flow for flow in keeping if _may_mirror(flow, head)]
         for flow in mirroring:
             if not flow.provenance_headers and (back := _way(mirroring, flow.target, flow.source)) is not None:
+                found.setdefault(frozenset(step.name for step in (flow, *back)), (flow, *back))
+    return list(found.values())
+
+
+def cycles_of_groups(flows: Sequence[Flow]) -> list[Way]:
+    """Cycles of flows that keep names and write the positions of groups they may have in common."""
+    writing = [
+        (flow, flow.checkpoints.groups)
+        for flow in _in_cycles(flow for flow in flows if flow.is_running and isinstance(flow.policy, IdentityPolicy))
+        if flow.checkpoints is not None and flow.checkpoints.sync_group_offsets
+    ]
+    found: dict[frozenset[str], Way] = {}
+    for head in dict.fromkeys(head for _, groups in writing for head in _heads(groups.include)):
+        sharing = [flow for flow, groups in writing if _may_accept(groups, head)]
+        for flow in sharing:
+            if (back := _way(sharing, flow.target, flow.source)) is not None:
                 found.setdefault(frozenset(step.name for step in (flow, *back)), (flow, *back))
     return list(found.values())
 
@@ -170,11 +187,15 @@ def _may_mirror(flow: Flow, head: Head) -> bool:
 
     Patterns with a longer beginning say nothing here: what they have in common with others is asked with that.
     """
+    return flow.mirrors(head.text) if head.is_whole else _may_accept(flow.topics, head)
+
+
+def _may_accept(names: NameFilter, head: Head) -> bool:
     if head.is_whole:
-        return flow.mirrors(head.text)
-    if any(out.takes_all and head.text.startswith(out.text) for out in _heads(flow.topics.exclude)):
+        return names.accepts(head.text)
+    if any(out.takes_all and head.text.startswith(out.text) for out in _heads(names.exclude)):
         return False
-    return any(not own.is_whole and head.text.startswith(own.text) for own in _heads(flow.topics.include))
+    return any(not own.is_whole and head.text.startswith(own.text) for own in _heads(names.include))
 
 
 @lru_cache(maxsize=4096)

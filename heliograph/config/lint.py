@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from heliograph.config.cycles import Way, double_ways, returning_names, unmarked_cycles
+from heliograph.config.cycles import Way, cycles_of_groups, double_ways, returning_names, unmarked_cycles
 from heliograph.config.findings import Config, Entry, Report
 from heliograph.config.parts import FlowParts, Parts
 from heliograph.config.settings import Flow, Settings
@@ -114,6 +114,15 @@ def _check_cycles(settings: Settings, parts: Sequence[Parts], report: Report) ->
             places.get(way[0].name),
             remedy=f"set provenance.headers = true for {_named(way)}, or let their topics patterns have no name in "
             "common, or give all of them the default policy",
+        )
+    for way in cycles_of_groups(flows):
+        report.error(
+            "group-cycle",
+            f"the positions of groups would push each other forward, and records be left unread: {_shown(way)} writes "
+            "what it has written itself before",
+            places.get(way[0].name),
+            remedy="set sync.group.offsets.enabled = false for one of these flows, or let their groups patterns have "
+            "no name in common",
         )
     for one, other in double_ways(flows):
         report.error(

@@ -117,6 +117,23 @@ def test_a_mesh_would_bring_records_twice() -> None:
     assert "arrives-twice" not in findings(enabled(*names))
 
 
+def test_groups_are_carried_one_way_only() -> None:
+    """Else a position that a flow wrote would come back to it as one that a group has reached."""
+    text = enabled(*PAIR) + IDENTITY + MARKS
+    assert "group-cycle" not in findings(text + "A->B.sync.group.offsets.enabled = true\n")
+    both = text + "sync.group.offsets.enabled = true\n"
+    [line] = findings(both)["group-cycle"]
+    assert "A->B->A writes what it has written itself" in line
+    assert "group-cycle" not in findings(both + "A->B.groups = east-.*\nB->A.groups = west-.*\n")
+    assert "group-cycle" not in findings(both + "A->B.groups = east\nB->A.groups = west-.*\n")
+    assert "group-cycle" in findings(both + "A->B.groups = west-1\nB->A.groups = west-.*\n")
+    assert "group-cycle" not in findings(both + "A->B.emit.checkpoints.enabled = false\n")
+    assert "group-cycle" not in findings(enabled(*PAIR) + "sync.group.offsets.enabled = true\n")
+    ring = enabled(*RING) + IDENTITY + MARKS + "sync.group.offsets.enabled = true\n"
+    assert "group-cycle" in findings(ring)
+    assert "group-cycle" not in findings(ring + "C->A.sync.group.offsets.enabled = false\n")
+
+
 def test_names_that_grow_with_every_round_are_refused_with_marks_too() -> None:
     """One way keeps names, the other puts its prefix before them."""
     text = enabled(*PAIR) + "A->B." + IDENTITY

@@ -18,7 +18,7 @@ from tests.unit.lanes import HEAVY, PRODUCER_ID, Running, World, is_data, recent
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
-MARKED = {"marks": True, "source_cluster_id": "id-a", "target_cluster_id": "id-b"}
+MARKED: dict[str, Any] = {"marks": True, "source_cluster_id": "id-a", "target_cluster_id": "id-b"}
 FROM_SOURCE, FROM_TARGET = (KEY, mark_of("id-a", "t")), (KEY, mark_of("id-b", "a.t"))
 DAYS_MS = 2 * 24 * 3600 * 1000
 
