@@ -78,6 +78,10 @@ def should_mirror(
     return wanted and not is_cycle(without_rules(policy), topic, target_alias)
 
 
+def is_ledger_topic(topic: str) -> bool:
+    return topic.startswith("mm2-ledger.") and topic.endswith(".internal")
+
+
 @lru_cache(maxsize=4096)
 def _compiled(patterns: tuple[str, ...]) -> Any:
     return regex.compile(_translated(patterns), regex.V1)

@@ -9,9 +9,8 @@ from heliograph.client.checkpoints import Offsets, Translated, Wanted
 from heliograph.errors import BrokerRefused, ConfigError
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Catalogue, Cluster
-from heliograph.kafka.log import read_whole
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.formats import group_of
+from heliograph.mirror import store
 from heliograph.mirror.joint import reread
 from heliograph.mirror.ledger import Grade, Ledger
 from heliograph.mirror.seen import GroupCommit
@@ -25,12 +24,8 @@ async def read_ledger(cluster: Cluster, alias: str, *, group_id: str | None, top
     for topic in names:
         if topic not in present:
             continue
-        ledgers: dict[str, Ledger] = {}
-        async for record in read_whole(cluster, topic):
-            owner = group_of(record.key)
-            if owner is not None and group_id in (None, owner):
-                ledgers.setdefault(owner, Ledger(group_id=owner)).take(record.key, record.value)
-        claimed = [ledger for ledger in ledgers.values() if ledger.claim is not None]
+        ledgers = await store.read_ledgers(cluster, topic, group_id=group_id)
+        claimed = [ledger for ledger in ledgers if ledger.claim is not None]
         if len(claimed) > 1:
             raise ConfigError(
                 f'several mirrors have their ledger in "{topic}"',

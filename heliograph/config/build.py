@@ -49,7 +49,7 @@ def build_settings(
     aliases = list(dict.fromkeys(alias for part in parts for alias in part.clusters))
     rank = {alias: index for index, alias in enumerate(aliases)}
     flows.sort(key=lambda flow: (rank.get(flow.source, 0), rank.get(flow.target, 0)))  # the same from either form
-    flows = _keep_targets(flows, aliases, only_targets, report)
+    all_flows, flows = flows, _keep_targets(flows, aliases, only_targets, report)
     clusters = _build_clusters(parts, flows, report)
     _check_same_cluster(clusters, parts, report)
     top = _Reader({key: entry for part in parts for key, entry in part.top.items()})
@@ -65,6 +65,7 @@ def build_settings(
         executor_packages=top.text("executor.packages"),
         other_heartbeats=_read_heartbeats(top, State(top.text("heartbeats.state"))) if everywhere else None,
         only_targets=tuple(only_targets),
+        elsewhere=tuple(flow for flow in all_flows if only_targets and flow.target not in only_targets),
         resources=tuple(part.resource for part in parts if part.resource is not None),
     )
     if need_flow and not settings.enabled_flows:
@@ -148,6 +149,7 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         offset_translation=flow.text("offset.translation"),
         partition_remap=flow.text("partition.remap"),
         max_bytes_per_second=rate if isinstance(rate, int) else None,
+        provenance_headers=flow.flag("provenance.headers"),
         auto_restart=_build_auto_restart(flow),
     )
 

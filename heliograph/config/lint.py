@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from heliograph.config.cycles import Way, cycles_of_groups, double_ways, returning_names, unmarked_cycles
 from heliograph.config.findings import Config, Entry, Report
 from heliograph.config.names import written_patterns
 from heliograph.config.parts import FlowParts, Parts
@@ -110,24 +111,46 @@ def _check_pattern(pattern: str, entry: Entry, report: Report) -> None:
 
 
 def _check_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
-    """Records that keep their topic's name would go round for ever."""
-    ends: dict[str, set[str]] = {}
-    for flow in settings.flows:
-        if flow.is_running and _may_keep_names(flow):
-            ends.setdefault(flow.source, set()).add(flow.target)
-    cycle = _find_cycle(ends)
-    if cycle:
+    """Records that keep their topic's name would go round for ever, or arrive twice."""
+    places = {flow.name: flow.place for flow in _all_flows(parts)}
+    flows = (*settings.flows, *settings.elsewhere)
+    for way in unmarked_cycles(flows):
         report.error(
             "identity-cycle",
-            f"flows with identity naming form a cycle: {'->'.join(cycle)}; records would go round for ever",
-            next(flow.place for flow in _all_flows(parts) if flow.name == f"{cycle[0]}->{cycle[1]}"),
-            remedy="give one direction the default policy, or disable it",
+            f"flows with identity naming form a cycle: {_shown(way)}; records would go round for ever",
+            places.get(way[0].name),
+            remedy=f"set provenance.headers = true for {_named(way)}, or let their topics patterns have no name in "
+            "common, or give all of them the default policy",
         )
-
-
-def _may_keep_names(flow: Flow) -> bool:
-    """Whether some of its topics are called on the target as on the source."""
-    return _is_identity(flow) and not any(rule.is_for_all for rule in _rules(flow))
+    for way in cycles_of_groups(flows):
+        report.error(
+            "group-cycle",
+            f"the positions of groups would push each other forward, and records be left unread: {_shown(way)} writes "
+            "what it has written itself before",
+            places.get(way[0].name),
+            remedy="set sync.group.offsets.enabled = false for one of these flows, or let their groups patterns have "
+            "no name in common",
+        )
+    for one, other in double_ways(flows):
+        report.error(
+            "arrives-twice",
+            f'records of "{one[0].source}" would reach "{one[-1].target}" twice under the same name: by {_shown(one)} '
+            f"and by {_shown(other)}",
+            places.get(other[-1].name),
+            remedy="leave one of the ways out: a pair, a chain or a ring of flows brings each record everywhere once",
+        )
+    seen: set[str] = set()
+    for name, way, back in (found for found in returning_names(flows) if not found.is_stopped):
+        if _shown(way) in seen:
+            continue
+        seen.add(_shown(way))
+        how = "again and again" if back == name else f'as "{back}", and go on under ever longer names'
+        report.error(
+            "returning-topic",
+            f'copies of a topic such as "{name}" come back by {_shown(way)} {how}',
+            places.get(way[0].name),
+            remedy="give all of these flows the default policy, or leave the copies out with topics.exclude",
+        )
 
 
 def _check_one_way_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
@@ -163,21 +186,12 @@ def _reached(start: str, ends: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _find_cycle(ends: dict[str, set[str]]) -> list[str]:
-    """Peel off clusters that nothing flows out of; what stays has a cycle."""
-    left = {source: set(targets) for source, targets in ends.items()}
-    while True:
-        dead = [source for source, targets in left.items() if not targets & left.keys()]
-        if not dead:
-            break
-        for source in dead:
-            del left[source]
-    if not left:
-        return []
-    path = [min(left)]
-    while path[-1] not in path[:-1]:
-        path.append(min(left[path[-1]] & left.keys()))
-    return path[path.index(path[-1]) :]
+def _shown(way: Way) -> str:
+    return "->".join([way[0].source, *(flow.target for flow in way)])
+
+
+def _named(flows: Way) -> str:
+    return " and ".join(flow.name for flow in flows if not flow.provenance_headers)
 
 
 def _check_checkpoints(settings: Settings, parts: Sequence[Parts], report: Report) -> None:

@@ -158,6 +158,8 @@ class Flow:
     offset_translation: str
     partition_remap: str
     max_bytes_per_second: int | None
+    provenance_headers: bool
+    """Records are marked with where they come from, and those that come home are left out."""
     auto_restart: AutoRestart | None
     """None: what failed for good stays so until the next start."""
 
@@ -244,6 +246,8 @@ class Settings:
     """Of pairs of clusters without a flow; None: they have none."""
     only_targets: tuple[str, ...] = ()
     """The clusters that anything may be written to for a flow or a heartbeat; empty: all."""
+    elsewhere: tuple[Flow, ...] = field(default=(), compare=False)
+    """The other flows of the file, which end in none of these: another process may run them."""
     resources: tuple[Resource, ...] = field(default=(), compare=False)
     """The documents, if the file has such."""
     findings: tuple[Finding, ...] = field(default=(), compare=False)

@@ -331,7 +331,6 @@ _OWN_KEYS = tuple(
             "write.on.failover", B, "false", Scope.FLOW, H,
             "keep the rights to write that copies do not get on the target, to be granted at a failover",
         ),
-        row("provenance.headers", B, "false", Scope.FLOW, R, "not supported yet", allowed=("false",)),
         row(
             "topic.rename.*", T, None, Scope.FLOW, H,
             "`topic.rename.1.pattern` and `topic.rename.1.replacement`, and so on: names on the target by rules; "
@@ -343,6 +342,11 @@ _OWN_KEYS = tuple(
             "partition.remap", T, "none", Scope.FLOW, H,
             "`modulo`: a target with fewer partitions is left so, source partition p goes to p modulo their number",
             choices=("none", "modulo"),
+        ),
+        row(
+            "provenance.headers", B, "false", Scope.FLOW, H,
+            "mark records with where they come from, and leave out those that come home: for flows that form a cycle "
+            "under the same topic names",
         ),
     )
 )  # fmt: skip

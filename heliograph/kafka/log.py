@@ -133,13 +133,20 @@ async def append_all(cluster: Cluster, records: Mapping[TopicPartition, Sequence
 
 
 async def read_batches(
-    cluster: Cluster, topic: str, partition: int, start: int, end: int, *, read_committed: bool = False
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    read_committed: bool = False,
+    max_bytes: int = READ_BYTES,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """All batches that reach into [start, end); those that hold nothing to see have a record count of 0."""
     offset = start
     while offset < end:
         answer = await fetch_partition(
-            cluster, topic, partition, offset, max_wait_ms=200, read_committed=read_committed
+            cluster, topic, partition, offset, max_bytes=max_bytes, max_wait_ms=200, read_committed=read_committed
         )
         before = offset
         for header, view in visible_batches(

@@ -29,6 +29,7 @@ from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.lineage import UNKNOWN, Lineage, Stretch
+from heliograph.mirror.marks import Marks
 from heliograph.mirror.model import NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk, reencode
 from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
@@ -104,11 +105,18 @@ class Unsure:
 class PartitionCopy:
     """One assignment: its queue, its pieces in flight, and the entry as acknowledged."""
 
-    def __init__(self, assignment: Assignment, *, producer_id: int, read_committed: bool, codec: int | None) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        producer_id: int,
+        read_committed: bool,
+        codec: int | None,
+        marks: Marks | None = None,
+    ) -> None:
         self.assignment = assignment
         self.target = assignment.target
-        self.shared: SharedEnd | None = None
-        """Set where other copies of the lane write to the same partition of the target."""
+        self.shared: SharedEnd | None = None  # set where others of the lane write to the same target partition
         self.entry: Entry = assignment.entry
         self.page = OpenPage.unpack(assignment.page) if assignment.page else OpenPage(self.entry.run_source)
         """Runs that are broken; the open one is in the entry."""
@@ -147,6 +155,7 @@ class PartitionCopy:
         self.producer_id = producer_id
         self._read_committed = read_committed
         self._codec = codec
+        self.marks = marks  # set where records get a mark; others write the target's topic too then
         self._queue: deque[tuple[BatchHeader, memoryview]] = deque()
         self._parts: deque[Chunk] = deque()
         self._next_n = self.entry.n
@@ -273,7 +282,7 @@ class PartitionCopy:
 
     def _take_singles(self, answer: FetchedPartition) -> tuple[int, int]:
         """Merge one-record batches at the head of an answer at once: their bytes and their number."""
-        if self._codec:
+        if self._codec or self.marks is not None:
             return 0, 0
         chunks, size = merge_singles(
             answer.records,
@@ -321,6 +330,7 @@ class PartitionCopy:
                     end=wall,
                     max_bytes=self.assignment.max_message_bytes,
                     codec=self._codec,
+                    marks=self.marks,
                     where=self.assignment.name,
                 )
             if chunks:
@@ -437,6 +447,7 @@ class PartitionCopy:
                 max_bytes=self.assignment.max_message_bytes,
                 codec=self._codec,
                 small_bytes=small_bytes,
+                marks=self.marks,
                 where=self.assignment.name,
             )
             for _ in range(taken):
@@ -447,8 +458,16 @@ class PartitionCopy:
             self._parts.extend(parts)
             self.queued_bytes += sum(len(part.data) for part in parts)
 
+    def must_look(self, base_offset: int, now_ms: int) -> bool:
+        """Whether what stands between our last piece and the oldest one in flight, which is there, has to be read.
+
+        Where records are marked the topic belongs to others too, and their records come between ours. That none of
+        ours is among them is known from the broker, which takes no batch out of order while it remembers us.
+        """
+        return base_offset > self.entry.target_offset and self._remembered_ms < now_ms - MEMORY_DOUBTFUL_MS
+
     def acknowledged(self, base_offset: int) -> None:
-        """The oldest piece in flight stands on the target at `base_offset`, as expected."""
+        """The oldest piece in flight stands on the target at `base_offset`."""
         piece = self.in_flight.popleft()
         entry = self.entry
         n, target_end = piece.base_n + piece.records, base_offset + piece.records

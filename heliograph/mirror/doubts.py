@@ -25,7 +25,7 @@ from heliograph.errors import (
 )
 from heliograph.mirror import outcomes
 from heliograph.mirror.copy import PartitionCopy
-from heliograph.mirror.model import Assignment
+from heliograph.mirror.model import Assignment, FlowTerms
 from heliograph.mirror.refusals import refused_by_source
 from heliograph.mirror.settle import Settled
 
@@ -87,10 +87,10 @@ def target_made_anew(copy: PartitionCopy, topic_id: UUID) -> TargetTopicLost:
     return TargetTopicLost(anew.text, where=copy.assignment.name, **anew.details)
 
 
-def by_another_rule(copy: PartitionCopy, rule: str) -> RulesChanged:
+def by_another_rule(copy: PartitionCopy, terms: FlowTerms) -> RulesChanged:
     return RulesChanged(
-        f'the count goes by the rule "{copy.entry.rule}", the flow by "{rule}": a new count begins at source '
-        f"offset {copy.entry.source_offset}",
+        f'the count goes by the rule "{terms.rule_of(copy.entry)}", the flow by "{terms.rule}": a new count begins '
+        f"at source offset {copy.entry.source_offset}",
         where=copy.assignment.name,
     )
 

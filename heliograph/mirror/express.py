@@ -2,7 +2,8 @@
 
 The express path hands a batch on as it stands; only its header is rewritten when it
 is sent. Small batches are merged when several wait, since a produce request takes one
-batch of a partition only. What may not be copied whole goes by the record path.
+batch of a partition only. What may not be copied whole goes by the record path, and so
+does all of a flow that marks its records.
 Pure: buffers in, chunks out.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from heliograph.kafka.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_crc, is_express
+from heliograph.mirror.marks import Marks
 from heliograph.mirror.record import MERGED_BYTES, Chunk, merge, reencode
 
 FEW_RECORDS = 16
@@ -44,11 +46,16 @@ def next_parts(
     codec: int | None,
     small_bytes: int,
     where: str,
+    marks: Marks | None = None,
 ) -> tuple[int, list[Chunk]]:
     """Make the next chunks from the head of the queue: how many batches they took, and the chunks.
 
-    No chunks means that those batches hold nothing at or after the position.
+    No chunks means that those batches hold nothing at or after the position, or nothing but what comes home.
     """
+    if marks is not None:
+        taken = _together(queue, max_bytes=max_bytes)
+        batches = list(islice(queue, taken))
+        return taken, reencode(batches, position=position, max_bytes=max_bytes, codec=codec, marks=marks, where=where)
     header, view = queue[0]
     if codec is not None and header.codec != codec:
         return 1, reencode([queue[0]], position=position, max_bytes=max_bytes, codec=codec, where=where)
@@ -88,6 +95,22 @@ def _mergeable(queue: Sequence[tuple[BatchHeader, memoryview]], *, max_bytes: in
         small = size < small_bytes or (count <= FEW_RECORDS and size < few_bytes)
         express = not attributes & ~_EXPRESS_BITS and count == header[6] + 1
         if not small or not express or total > limit or attributes & CODEC_MASK != codec:
+            break
+        taken += 1
+    return taken
+
+
+def _together(queue: Sequence[tuple[BatchHeader, memoryview]], *, max_bytes: int) -> int:
+    """How many batches at the head, one at least, are of one codec and together within the limit of a merged one.
+
+    For batches that are taken apart anyway: merging them costs nothing.
+    """
+    codec = queue[0][0].codec
+    left = min(MERGED_BYTES, max_bytes) // (COMPRESSED_SHARE if codec else 1)
+    taken = 0
+    for header, view in islice(queue, MAX_MERGED_BATCHES):
+        left -= len(view)
+        if taken and (left < 0 or header.codec != codec or not header.record_count):
             break
         taken += 1
     return taken

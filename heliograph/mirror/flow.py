@@ -30,7 +30,7 @@ from heliograph.errors import (
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.cluster import Catalogue
-from heliograph.mirror import formats, obstacles, store
+from heliograph.mirror import formats, marks, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start, source_at
 from heliograph.mirror.demand import internal_topics, wanted_topics
@@ -110,6 +110,8 @@ class FlowDriver:
         """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
         self.carried = ""
         """What is told of its groups with its progress."""
+        self.left_out = 0
+        """Records that came home by their marks, since the start."""
         self.ledger_moved = asyncio.Event()
         """Set when the lanes wrote down what they copied."""
         self.changed = asyncio.Event()
@@ -137,6 +139,8 @@ class FlowDriver:
         flow = self.flow
         source, target = await self.source.refresh(), await self.target.refresh()
         obstacles.refuse_one_cluster(flow, source, target)
+        obstacles.refuse_nameless(flow, source, target)
+        await obstacles.refuse_way_back(flow, self._settings, self.source, target)
         await obstacles.refuse_beside_mm2(flow, self.target)
         wanted = wanted_topics(flow, source)
         await self._lacks.look(list(wanted))
@@ -181,6 +185,8 @@ class FlowDriver:
         await self._lacks.write_down(self.ledger_topic)
         if await forgets_producers(self.target):
             log.warning('%s: "%s" %s', self.name, flow.target, obstacles.FORGETFUL)
+        if flow.provenance_headers:
+            log.info('%s: records get the header "%s"; %s', self.name, marks.KEY, marks.SHARED)
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
@@ -409,6 +415,8 @@ class FlowDriver:
             ledger_end=self.ledger.end,
             offset_partitions=self._offset_partitions(),
             term=self.tenure.term if self.tenure is not None else None,
+            source_cluster_id=self.source.catalogue.cluster_id,
+            target_cluster_id=self.target.catalogue.cluster_id,
         )
 
     def _offset_partitions(self) -> int:
@@ -433,6 +441,7 @@ class FlowDriver:
         for row in rows:
             where = (row.topic, row.partition)
             self._standing.take_row(row)
+            self.left_out += row.left_out
             if not row.error_code:
                 self._goes_on(where)
             if row.error_code == RulesChanged.code:

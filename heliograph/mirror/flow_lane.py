@@ -28,6 +28,7 @@ from heliograph.mirror.doubts import by_another_rule, cause_of_doubt, cause_of_r
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.flusher import Flusher
 from heliograph.mirror.listener import Listener
+from heliograph.mirror.marks import marks_of
 from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.sender import Sender
@@ -172,6 +173,7 @@ class FlowLane:
                 state=copy.state.value,
                 late_ms=self._settler.late_ms(copy),
                 unwritten=max(0, copy.entry.source_offset - copy.flushed),
+                left_out=copy.marks.left_out if copy.marks else 0,
                 page=copy.page.pack(),
                 error_code=copy.error.code if copy.error else "",
                 error_text=str(copy.error) if copy.error else "",
@@ -183,10 +185,10 @@ class FlowLane:
     # -- from source to target -----------------------------------------------------------
 
     def _on_settled(self, copy: PartitionCopy) -> None:
-        if copy.entry.rule in ("", self._terms.rule):
+        if self._terms.rule_of(copy.entry) == self._terms.rule:
             self._fetcher.add(copy)
         else:
-            self._on_trouble(copy, by_another_rule(copy, self._terms.rule))
+            self._on_trouble(copy, by_another_rule(copy, self._terms))
 
     def _on_fetched(self, copy: PartitionCopy) -> None:
         if copy.wall is not None and copy.is_at_wall:
@@ -238,4 +240,5 @@ def _copy_of(assignment: Assignment, terms: FlowTerms) -> PartitionCopy:
         producer_id=terms.producer_id_of(assignment),
         read_committed=terms.read_committed,
         codec=terms.compression,
+        marks=marks_of(assignment, terms) if terms.marks else None,
     )

@@ -379,8 +379,9 @@ class FlowLife:
         while True:
             await asyncio.sleep(PROGRESS_S)
             line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
+            home = f"{flow.left_out:,} came home" if flow.left_out else ""
             if self._around.is_copying():
-                self._around.report(f"{flow.name}: {', '.join(filter(None, (line, flow.carried, throttled)))}")
+                self._around.report(f"{flow.name}: {', '.join(filter(None, (line, home, flow.carried, throttled)))}")
             else:
                 self._around.report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
 

@@ -22,6 +22,8 @@ PackedLineage = str
 """Leader epochs and where they begin, "epoch:start" oldest first (`lineage.Lineage`)."""
 COMMITTED = "committed"
 """The rule that leaves out what belongs to aborted transactions."""
+MARKED = " marked"
+"""Ends a rule by which records get a mark, and those that come home are left out (`marks`)."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
 
@@ -130,6 +132,10 @@ class FlowTerms:
     """Most bytes of one partition in an answer."""
     compression: int | None = None
     """Codec to write with; None keeps what the source has."""
+    marks: bool = False
+    """Records get a mark of where they come from, and others write the target's topics too."""
+    source_cluster_id: str = ""
+    target_cluster_id: str = ""
     source_security: Security = PLAINTEXT
     target_security: Security = PLAINTEXT
     term: int = 0
@@ -152,11 +158,15 @@ class FlowTerms:
     @property
     def rule(self) -> str:
         """Which of the source's records are copied: the n-th record of a count means something by one rule only."""
-        return counting_rule(read_committed=self.read_committed)
+        return counting_rule(read_committed=self.read_committed, marks=self.marks)
+
+    def rule_of(self, entry: Entry) -> str:
+        """Of the records of the entry's count; releases that wrote none into their entries had no marks."""
+        return entry.rule or counting_rule(read_committed=self.read_committed, marks=False)
 
 
-def counting_rule(*, read_committed: bool) -> str:
-    return COMMITTED if read_committed else "all"
+def counting_rule(*, read_committed: bool, marks: bool) -> str:
+    return (COMMITTED if read_committed else "all") + (MARKED if marks else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +199,8 @@ class LedgerRow:
     """As in an assignment, of what this lane sent too."""
     unwritten: int = 0
     """Source offsets copied since its position was last written down."""
+    left_out: int = 0
+    """Records that came home by their marks."""
     error_code: str = ""
     error_text: str = ""
     details: dict[str, Any] = field(default_factory=dict)

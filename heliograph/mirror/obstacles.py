@@ -5,13 +5,28 @@ Each raises a ConfigError with the remedy, and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from uuid import UUID
 
-from heliograph.config.settings import Flow
+from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, NotAuthorized
+from heliograph.filters import is_ledger_topic
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.groups import CLASSIC, describe_groups
+from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.demand import absent_storage, too_few_brokers
+from heliograph.mirror.lease import Tenancy
+from heliograph.mirror.ledger import Ledger
+from heliograph.mirror.model import MARKED
+from heliograph.mirror.store import read_ledgers
+from heliograph.naming import IdentityPolicy
+
+log = logging.getLogger("heliograph")
+
+ALIVE_MS = 60_000
+"""Who wrote down that he leads a flow so lately is taken to live, whatever his clock."""
 
 FORGETFUL = "has brokers before 2.5: copying is at-least-once where they forget us, behind records that are old or gone"
 """What does not keep a flow from being mirrored, and is said of its target."""
@@ -25,6 +40,64 @@ def refuse_one_cluster(flow: Flow, source: Catalogue, target: Catalogue) -> None
             where=flow.name,
             remedy="check the two bootstrap.servers",
         )
+
+
+def refuse_nameless(flow: Flow, source: Catalogue, target: Catalogue) -> None:
+    """Marks of provenance name clusters by their ids."""
+    for alias, catalogue in ((flow.source, source), (flow.target, target)):
+        if flow.provenance_headers and not catalogue.cluster_id:
+            raise ConfigError(
+                f'"{alias}" tells no cluster id, by which records would be marked',
+                where=flow.name,
+                remedy="set provenance.headers = false, and let no flows with identity naming form a cycle",
+            )
+
+
+async def refuse_way_back(flow: Flow, settings: Settings, source: Cluster, target: Catalogue) -> None:
+    """Another process that copies the same topics back under the same names; flows of the file are looked at there.
+
+    Its ledger stands on our source. Where that may not be read, nothing is known.
+    """
+    known = {(other.source, other.target) for other in (*settings.flows, *settings.elsewhere)}
+    if not isinstance(flow.policy, IdentityPolicy) or (flow.target, flow.source) in known:
+        return
+    names = {meta.topic_id: name for name, meta in source.catalogue.topics.items() if meta.topic_id != NO_TOPIC_ID}
+    for topic in filter(is_ledger_topic, source.catalogue.topics):
+        try:
+            ledgers = await read_ledgers(source, topic)
+        except NotAuthorized:
+            log.info(
+                '%s: "%s" may not be read on "%s": whether another process copies the same topics back is not known',
+                *(flow.name, topic, flow.source),
+            )
+            continue
+        for ledger in ledgers:
+            if _leads_back(ledger, source.catalogue, target) and (back := _topic_back(flow, ledger, names)):
+                raise ConfigError(
+                    f'another process (group.id "{ledger.group_id}") copies "{back}" from "{flow.target}" to '
+                    f'"{flow.source}" under the same name: records would go round for ever',
+                    where=flow.name,
+                    remedy="set provenance.headers = true for both flows, or stop the other one",
+                )
+
+
+def _leads_back(ledger: Ledger, source: Catalogue, target: Catalogue) -> bool:
+    """Whether a ledger is that of a flow the other way, and the flow is led by somebody who lives."""
+    claim, lease = ledger.claim, ledger.leadership.lease
+    if claim is None or (claim.source_cluster_id, claim.target_cluster_id) != (target.cluster_id, source.cluster_id):
+        return False
+    is_led = lease is not None and lease.tenancy is not Tenancy.RELEASED
+    return is_led and lease is not None and lease.time_ms > time.time() * 1000 - ALIVE_MS
+
+
+def _topic_back(flow: Flow, ledger: Ledger, names: Mapping[UUID, str]) -> str:
+    """A topic that goes there and back without marks on both ways; empty if there is none."""
+    for (topic, _), entry in ledger.entries.items():
+        copy = names.get(UUID(entry.target_topic_id), "")
+        goes_there = copy and flow.mirrors(copy) and flow.remote_topic(copy) == topic
+        if goes_there and not (flow.provenance_headers and entry.rule.endswith(MARKED)):
+            return topic
+    return ""
 
 
 async def refuse_beside_mm2(flow: Flow, target: Cluster) -> None:

@@ -64,6 +64,8 @@ def answer_to(outcome: Outcome, flow: Flow, *, is_accepted: bool = False) -> GoO
             return GoOn(entry.source_offset)
         case "TOPIC_RECREATED" | "TARGET_TOPIC_LOST":
             return GoOn(EARLIEST)
+        case "TARGET_TRUNCATED" if "source_offset" in details:
+            return GoOn(int(details["source_offset"]))
         case "TARGET_TRUNCATED":
             return GoOn(int(details.get("source_offset", _source_of(int(details["target_end"]), entry))))
         case "POSITION_UNPROVEN" | "SECOND_WRITER":

@@ -1,8 +1,8 @@
 """The record path: records taken out of their batches and put into new ones, on buffers.
 
 Owns everything that cannot be copied whole: compacted batches, LogAppendTime,
-delete horizons, batches over the target's limit or from before the position, and
-the merge of many small batches into large ones. No sockets, no positions kept,
+delete horizons, batches over the target's limit or from before the position, records
+that get a mark, and the merge of many small batches into large ones. No sockets, no positions kept,
 no producer ids: `rewrite_header` of `heliograph.kafka.batch` puts those into a
 chunk when it is sent.
 
@@ -42,12 +42,11 @@ from heliograph.kafka.batch import (
 )
 from heliograph.kafka.codec.primitives import Buffer, encode_varint, read_uvarint
 from heliograph.kafka.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from heliograph.mirror.marks import Marks, Raw
 
 __all__ = ["Batch", "Chunk", "Record", "iter_records", "merge", "reencode"]
 
 Batch: TypeAlias = tuple[BatchHeader, memoryview]
-_Raw: TypeAlias = tuple[int, int, Buffer]
-"""Of a record: source offset, timestamp, and its bytes after the offset delta."""
 
 # Varints of -TABLE to TABLE - 1 by plain indexing: negative numbers count from the end of the list.
 TABLE = 1 << 15
@@ -108,17 +107,21 @@ def reencode(
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     where: str = "",
     end: int | None = None,
+    marks: Marks | None = None,
 ) -> list[Chunk]:
     """Put the records from `position` on, and below `end`, into as few new batches of at most `max_bytes` as possible.
 
     Order is kept, and the codec unless one is given: a change of codec starts a new
-    chunk. Control batches and empty ones give nothing. The last chunk ends where the
-    last batch does; if there is no chunk, the position moves to the `next_offset` of
-    the last batch and nothing is sent.
+    chunk. Control batches and empty ones give nothing, nor do records that marks show
+    to come home. The last chunk ends where the last batch does; if there is no chunk,
+    the position moves to the `next_offset` of the last batch and nothing is sent.
     """
     chunks: list[Chunk] = []
     for source_codec, members in _by_codec(batches):
-        raws = _collect(members, position, max_decompressed_bytes, where)
+        if marks is None:
+            raws = _collect(members, position, max_decompressed_bytes, where)
+        else:
+            raws = _collect_marked(members, position, max_decompressed_bytes, where, marks)
         if end is not None:
             raws = [raw for raw in raws if raw[0] < end]
         if raws:
@@ -144,13 +147,13 @@ def _by_codec(batches: Sequence[Batch]) -> list[tuple[int, Sequence[Batch]]]:
     return [(codec, list(group)) for codec, group in groupby(batches, key=lambda batch: batch[0].codec)]
 
 
-def _collect(batches: Iterable[Batch], position: int, max_decompressed_bytes: int, where: str) -> list[_Raw]:
+def _collect(batches: Iterable[Batch], position: int, max_decompressed_bytes: int, where: str) -> list[Raw]:
     """The records from `position` on, checksums checked.
 
     Hot for one-record batches, 300,000 of which are wanted per second and core: the
     usual ones (not compressed, 60 to 8,000 bytes, deltas 0) are cut out without a walk.
     """
-    raws: list[_Raw] = []
+    raws: list[Raw] = []
     unpack = _RECORD_START.unpack_from
     for header, view in batches:
         if crc32c(view[_CRC_START:]) != header[4]:
@@ -168,7 +171,25 @@ def _collect(batches: Iterable[Batch], position: int, max_decompressed_bytes: in
     return raws
 
 
-def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, where: str) -> list[_Raw]:
+def _collect_marked(
+    batches: Iterable[Batch], position: int, max_decompressed_bytes: int, where: str, marks: Marks
+) -> list[Raw]:
+    """The same, each with its mark, without those that come home."""
+    raws: list[Raw] = []
+    for header, view in batches:
+        if crc32c(view[_CRC_START:]) != header.crc:
+            raise wrong_crc(header, where=where)
+        if not header.record_count or header.is_control or header.next_offset <= position:
+            continue
+        walked = _walk(header, view, max_decompressed_bytes, where)
+        try:
+            raws += marks.of_all([raw for raw in walked if raw[0] >= position])
+        except (IndexError, ProtocolError) as error:
+            raise broken_record(header, "key, value and headers do not fit a record", where) from error
+    return raws
+
+
+def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, where: str) -> list[Raw]:
     """The records of one batch.
 
     Hot, together with `_build`: 450,000 records of 100 B are wanted per second and core,
@@ -179,7 +200,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     previous, last = base_offset - 1, header.last_offset
     wide = not -_WIDE <= base_timestamp <= _WIDE
-    raws: list[_Raw] = []
+    raws: list[Raw] = []
     append = raws.append
     pos = 0
     try:
@@ -224,7 +245,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
     return _restamped(header, raws) if wide or header.is_log_append_time else raws
 
 
-def _restamped(header: BatchHeader, raws: list[_Raw]) -> list[_Raw]:
+def _restamped(header: BatchHeader, raws: list[Raw]) -> list[Raw]:
     """With the broker's own time, or with sums brought back to the size of a timestamp."""
     if header.is_log_append_time:
         return [(offset, header.max_timestamp, rest) for offset, _, rest in raws]
@@ -238,12 +259,12 @@ def _unpacked(header: BatchHeader, view: memoryview, max_bytes: int, where: str)
         raise broken_record(header, f"{error.what}: {error.why}", where) from error
 
 
-def _expansion(batches: Iterable[Batch], raws: Sequence[_Raw]) -> float:
+def _expansion(batches: Iterable[Batch], raws: Sequence[Raw]) -> float:
     """How many bytes of records a byte of the source's compressed batches holds."""
     return max(1.0, sum(len(raw[2]) for raw in raws) / sum(len(view) for _, view in batches))
 
 
-def _pack(raws: Sequence[_Raw], *, codec: int, max_bytes: int, expansion: float) -> list[Chunk]:
+def _pack(raws: Sequence[Raw], *, codec: int, max_bytes: int, expansion: float) -> list[Chunk]:
     """Cut records into chunks.
 
     How well a chunk compresses is known afterwards only, so the cut is made where the
@@ -275,7 +296,7 @@ def _pack(raws: Sequence[_Raw], *, codec: int, max_bytes: int, expansion: float)
     return chunks
 
 
-def _build(raws: Sequence[_Raw], start: int, limit: int) -> _Body:
+def _build(raws: Sequence[Raw], start: int, limit: int) -> _Body:
     """Encode records from index `start` on while they fit in `limit` bytes; one at least."""
     base_timestamp = max_timestamp = raws[start][1]
     slices: list[Buffer] = []
@@ -298,7 +319,7 @@ def _build(raws: Sequence[_Raw], start: int, limit: int) -> _Body:
     return _Body(slices, size, len(raws), max_timestamp)
 
 
-def _runs_of(raws: Sequence[_Raw], start: int, end: int) -> tuple[tuple[int, int], ...]:
+def _runs_of(raws: Sequence[Raw], start: int, end: int) -> tuple[tuple[int, int], ...]:
     """Stretches of consecutive source offsets among the records from index `start` to `end`."""
     first = raws[start][0]
     if raws[end - 1][0] - first == end - start - 1:

@@ -4,9 +4,9 @@ Each target broker is reached by one or more *channels*: a broker works through 
 connection's requests in turn, partition by partition, so many partitions share several.
 A request carries one batch for each partition of its channel that has one; up to five
 requests are in flight on a channel. A partition's pieces leave by one channel only, in
-order. An answer is believed only if the batch stands where it was expected; anything
-else puts the copy in doubt. Where the flow has a limit, all channels wait together for
-what may be sent, and take turns.
+order. An answer is believed only if the batch stands where it was expected, or behind
+records of others in a topic that is theirs too; anything else puts the copy in doubt.
+Where the flow has a limit, all channels wait together for what may be sent, and take turns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.refusals import REFUSALS, refused_by_target
+from heliograph.mirror.settle import Unsettled, look_between
 from heliograph.mirror.shared import SharedEnd
+from heliograph.mirror.tails import TargetLog
 
 MAX_REQUESTS = 5
 CHANNEL_COPIES = 64
@@ -48,6 +50,8 @@ REQUEST_BYTES = 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 20_000
 TRANSFER_BYTES_PER_SECOND = 200e6
 DISTANCE_SAMPLES = 5
+LOOK_BYTES = 64 * 1024
+"""Read at a time of what others wrote between two batches of ours."""
 
 _TOPIC_AUTHORIZATION_FAILED = 29
 _NOT_APPENDED = frozenset({0, 19, _TOPIC_AUTHORIZATION_FAILED, 45, 59, *REFUSALS})
@@ -123,10 +127,12 @@ class Sender:
         self._pace = pace
         self._rest: asyncio.TimerHandle | None = None
         """Set while the flow's limit keeps all channels waiting."""
+        self._looks = 0
+        """Copies for which what stands before their last piece is being read."""
 
     @property
     def in_flight(self) -> int:
-        return sum(channel.in_flight for channel in self._channels.values())
+        return sum(channel.in_flight for channel in self._channels.values()) + self._looks
 
     def stop(self) -> None:
         """Send nothing more; answers still come in."""
@@ -216,7 +222,7 @@ class Sender:
         """One piece of each ready copy, as much as a request holds; copies served go to the end of the line."""
         pieces: list[tuple[PartitionCopy, Piece]] = []
         size = 0
-        now_ms = int(time.time() * 1000)
+        now_ms = _now_ms()
         small_bytes = channel.small_bytes if self._pace is None else 0  # under a limit the way is not to be filled
         served: set[SharedEnd] = set()
         for copy in list(channel.ready):
@@ -229,6 +235,8 @@ class Sender:
                 self.fail(copy, error)
                 continue
             if piece is None:
+                if not copy.has_work:
+                    self._on_progress(copy)  # nothing of what was fetched is to be copied
                 continue  # comes back with its next answer or fetch
             pieces.append((copy, piece))
             if copy.has_work:
@@ -307,15 +315,28 @@ class Sender:
         """Believe an answer, or put the copy in doubt."""
         if failure is not None or answer is None:
             copy.unsure.late = copy.unsure.appended = True
+            must_look = False
         else:
-            failure = self._objection(copy, piece, answer)
+            must_look = copy.marks is not None and copy.must_look(answer.base_offset, _now_ms())
+            failure = self._objection(copy, piece, answer, must_look=must_look)
             copy.unsure.appended |= answer.error_code not in _NOT_APPENDED
-        if failure is None and answer is not None and copy.state is State.COPYING:
-            copy.acknowledged(answer.base_offset)
-            if copy.has_work:
-                self.offer(copy)
-            self._on_progress(copy)
-            return
+        if failure is not None or answer is None or copy.state is not State.COPYING:
+            self._reject(copy, failure)
+        elif must_look:
+            self._looks += 1
+            self._spawn(self._look(copy, answer.base_offset))
+        else:
+            self._accept(copy, answer.base_offset)
+
+    def _accept(self, copy: PartitionCopy, base_offset: int) -> None:
+        """The copy's oldest piece stands there."""
+        copy.acknowledged(base_offset)
+        if copy.has_work:
+            self.offer(copy)
+        self._on_progress(copy)
+
+    def _reject(self, copy: PartitionCopy, failure: HeliographError | None) -> None:
+        """It is not known where the copy's oldest piece stands."""
         copy.in_flight.popleft()
         if copy.state is State.COPYING and failure is not None:
             copy.unsure.forestalled = was_forestalled(failure)
@@ -334,21 +355,40 @@ class Sender:
                 other.unsure.misplaced |= copy.unsure.misplaced
                 self.fail(other, error)
 
+    async def _look(self, copy: PartitionCopy, base_offset: int) -> None:
+        """Read what stands between a copy's last piece and its oldest one in flight before that is believed."""
+        failure: HeliographError | None = None
+        log = TargetLog(self._cluster, copy.assignment, max_bytes=LOOK_BYTES)
+        try:
+            await look_between(Unsettled(copy.assignment, copy.entry, copy.producer_id), base_offset, target=log)
+        except HeliographError as error:
+            failure = error
+        finally:
+            self._looks -= 1
+        if failure is None and copy.state is State.COPYING:
+            self._accept(copy, base_offset)
+            if self._open:
+                self.pump()
+        else:
+            copy.unsure.misplaced = True
+            self._reject(copy, failure)
+
     def _objection(
-        self, copy: PartitionCopy, piece: Piece, answer: k00_produce.ProducedPartition
+        self, copy: PartitionCopy, piece: Piece, answer: k00_produce.ProducedPartition, *, must_look: bool
     ) -> HeliographError | None:
-        """What is wrong with an answer; None if the batch stands where it should."""
+        """What is wrong with an answer; None if the batch stands where it should, or may do so, as a look must tell."""
         where = copy.assignment.name
         code = answer.error_code
         if code == 0:
-            if copy.shared is not None and copy.shared.expects(copy, answer.base_offset):
-                copy.shared.offset += piece.records
-            elif copy.shared is not None or answer.base_offset != piece.target_offset:
+            expected, in_place = _place_of(copy, piece, answer.base_offset, must_look=must_look)
+            if not in_place:
                 copy.unsure.misplaced = True
-                expected = piece.target_offset if copy.shared is None else copy.shared.offset
                 return DataError(
-                    f"a batch was expected at target offset {expected} and is at {answer.base_offset}", where=where
+                    f"a batch was expected at target offset {expected} and is at {answer.base_offset}",
+                    where=where,
                 )
+            if copy.shared is not None:
+                copy.shared.offset += piece.records
             if answer.log_append_time_ms != -1 and not copy.assignment.target_stamps_time:
                 return SecondWriter("the target has a batch of ours that this lane did not send before", where=where)
             return None
@@ -364,5 +404,19 @@ class Sender:
         return refused(code, "Produce", where=f'"{self._cluster.alias}" {where}', message=answer.error_message)
 
 
+def _place_of(copy: PartitionCopy, piece: Piece, base_offset: int, *, must_look: bool) -> tuple[int, bool]:
+    """Where a batch was expected, and whether it may stand where it does."""
+    if copy.shared is not None:
+        return copy.shared.offset, copy.shared.expects(copy, base_offset)
+    if copy.marks is not None:
+        expected = copy.entry.target_offset
+        return expected, base_offset >= expected and (not must_look or len(copy.in_flight) == 1)
+    return piece.target_offset, base_offset == piece.target_offset
+
+
 def _topic_key(copy: PartitionCopy, by_id: bool) -> str | UUID:
     return copy.target_id if by_id else copy.assignment.target_topic
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

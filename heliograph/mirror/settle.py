@@ -9,8 +9,9 @@ crash, a lost answer or a refusal is found here by reading the target's tail.
           n                              n'   (n' counts ours only)
 
 The batches of our producer id and count give n'. The last of them is then made
-again from the source, record by record; only if it is equal is the new position
-believed. Knows no sockets: it reads through two `LogReader`s.
+again from the source, record by record, with its marks if the count has such and
+without what comes home by them; only if it is equal is the new position believed.
+Knows no sockets: it reads through two `LogReader`s.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from heliograph.errors import (
 )
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
 from heliograph.mirror.lineage import Lineage, Stretch
+from heliograph.mirror.marks import Marks
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
@@ -128,14 +130,19 @@ class Tail:
             raise _unproven(self.copy.assignment, self.entry, self.n - self.entry.n, self._broken)
 
 
-async def settle(copy: Unsettled, tail: Tail, target_end: int, source: SourceReader) -> Settled:
-    """The entry as the target's log shows it; raises what the driver has to decide."""
+async def settle(
+    copy: Unsettled, tail: Tail, target_end: int, source: SourceReader, marks: Marks | None = None
+) -> Settled:
+    """The entry as the target's log shows it; raises what the driver has to decide.
+
+    `marks` are those of the entry's count, if it has such.
+    """
     tail.check()
     entry, strangers = copy.entry, tuple(tail.strangers)
     if tail.last is None:
         moved, closed = _followed(entry, [], entry.source_offset, target_end)
         return Settled(moved, 0, tail.foreign, closed, strangers)
-    proof = await _prove(copy.assignment, entry, tail, source)
+    proof = await _prove(copy.assignment, entry, tail, source, marks)
     moved, closed = _followed(entry, join_spans(proof.spans, tail.spans), proof.position, target_end)
     header = tail.last[0]
     lineage = Lineage.parse(entry.lineage).until(entry.source_offset).grown(proof.epochs)
@@ -187,6 +194,23 @@ def _taken(tail: Tail, header: BatchHeader, view: memoryview) -> Tail | DataErro
     return tail
 
 
+async def look_between(copy: Unsettled, base_offset: int, *, target: LogReader) -> None:
+    """Make sure that between our last batch and the one at `base_offset` there is none of ours; raises if there is.
+
+    Where the last one was acknowledged, that it still stands there; where others followed, settling has seen it.
+    """
+    entry = copy.entry
+    is_next = entry.n > 0 and entry.our_end == entry.target_offset
+    async for header, _ in target.batches(entry.our_end - 1 if is_next else entry.target_offset, base_offset):
+        if header.base_offset < entry.our_end:
+            _check_anchor(copy, header)
+        elif header.producer_id == copy.producer_id and header.base_offset < base_offset:
+            raise SecondWriter(
+                f"a batch of ours at target offset {header.base_offset} that this lane did not send",
+                where=copy.assignment.name,
+            )
+
+
 def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -> tuple[Entry, tuple[Run, ...]]:
     """The entry after what was found, with the runs that this broke; others' records end the open run."""
     before = OpenRun(entry.run_source, entry.run_target, entry.source_offset, entry.target_offset)
@@ -220,7 +244,7 @@ def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
         )
 
 
-async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: SourceReader) -> _Proof:
+async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: SourceReader, marks: Marks | None) -> _Proof:
     """Make the last target batch again from the source; the position after it, and where all of the tail stood."""
     assert tail.last is not None
     header, data = tail.last
@@ -240,12 +264,15 @@ async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: Sourc
             check_crc(source_view, where=assignment.name)
             has_gaps = source_header.record_count != source_header.last_offset_delta + 1
             is_cut = source_header.base_offset < entry.source_offset
-            if has_gaps or is_cut or n + source_header.record_count > tail.last_base_n:
+            if marks or has_gaps or is_cut or n + source_header.record_count > tail.last_base_n:
                 for record in iter_records(source_header, source_view):
                     if record.offset < entry.source_offset or n == tail.n:
                         continue
+                    copied = marks.of(record) if marks else record
+                    if copied is None:
+                        continue  # it came home
                     if n >= tail.last_base_n:
-                        found.append(record)
+                        found.append(copied)
                     n += 1
                     spans.append((record.offset, 1))
                     position = record.offset + 1

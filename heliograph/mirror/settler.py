@@ -23,7 +23,8 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
-from heliograph.mirror.model import COMMITTED, NOT_LATE, FlowTerms
+from heliograph.mirror.marks import Marks, marks_of
+from heliograph.mirror.model import COMMITTED, MARKED, NOT_LATE, FlowTerms
 from heliograph.mirror.settle import Settled, Tail, Unsettled, read_tails, settle
 from heliograph.mirror.tails import SourceLog, TargetLog
 
@@ -240,12 +241,12 @@ class Settler:
             if isinstance(tail, DataError):
                 raise tail
             source = SourceLog(self._source, copy.assignment, read_committed=self._reads_committed(copy))
-            settled = await settle(unsettled, tail, target_end, source)
+            settled = await settle(unsettled, tail, target_end, source, self._marks(copy))
         except HeliographError as error:
             self._not_settled(copy, error)
         else:
             copy.records += settled.found
-            if settled.foreign:
+            if settled.foreign and not self._terms.marks:  # else they belong there
                 self._on_news(copy, doubts.foreign_writes(copy, settled))
             if settled.found and copy.unsure.forestalled:
                 self._on_news(copy, doubts.second_writer(copy, settled.found))
@@ -265,7 +266,12 @@ class Settler:
 
     def _reads_committed(self, copy: PartitionCopy) -> bool:
         """Whether the records of the copy's count are the committed ones; it may be older than the flow's setting."""
-        return (copy.entry.rule or self._terms.rule) == COMMITTED
+        return self._terms.rule_of(copy.entry).startswith(COMMITTED)
+
+    def _marks(self, copy: PartitionCopy) -> Marks | None:
+        """Those that the records of the copy's count got."""
+        is_marked = self._terms.rule_of(copy.entry).endswith(MARKED)
+        return marks_of(copy.assignment, self._terms) if is_marked else None
 
 
 def _is_short(copy: PartitionCopy, end: OffsetAnswer) -> bool:

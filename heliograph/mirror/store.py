@@ -95,6 +95,16 @@ async def read_on(cluster: Cluster, topic: str, ledger: Ledger) -> None:
     ledger.end = max(ledger.end, end)
 
 
+async def read_ledgers(cluster: Cluster, topic: str, *, group_id: str | None = None) -> list[Ledger]:
+    """Of all groups that share a ledger topic, or of one."""
+    ledgers: dict[str, Ledger] = {}
+    async for record in read_whole(cluster, topic):
+        group = formats.group_of(record.key)
+        if group is not None and group_id in (None, group):
+            ledgers.setdefault(group, Ledger(group_id=group, topic=topic)).take(record.key, record.value)
+    return list(ledgers.values())
+
+
 async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
     """From the ledger's topic, or from beside the positions where that is not allowed; the newer of two."""
     found = []

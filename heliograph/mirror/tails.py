@@ -10,7 +10,7 @@ from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.isolation import visible_batches
-from heliograph.kafka.log import fetch_partition, read_batches
+from heliograph.kafka.log import READ_BYTES, fetch_partition, read_batches
 from heliograph.mirror.model import Assignment
 
 _OFFSET_OUT_OF_RANGE = 1
@@ -19,9 +19,11 @@ _OFFSET_OUT_OF_RANGE = 1
 class TargetLog:
     """The target partition's batches, for settling."""
 
-    def __init__(self, cluster: Cluster, assignment: Assignment) -> None:
+    def __init__(self, cluster: Cluster, assignment: Assignment, *, max_bytes: int = READ_BYTES) -> None:
+        """`max_bytes` are read at a time."""
         self._cluster = cluster
         self._assignment = assignment
+        self._max_bytes = max_bytes
         self.is_forbidden = False
         """We may write to the topic and not read it: what stands there cannot be proved."""
 
@@ -29,7 +31,8 @@ class TargetLog:
         where = self._assignment.target
         log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
         try:
-            async for batch in read_batches(self._cluster, *where, max(start, log_start), end):
+            start = max(start, log_start)
+            async for batch in read_batches(self._cluster, *where, start, end, max_bytes=self._max_bytes):
                 yield batch
         except NotAuthorized:
             self.is_forbidden = True

@@ -29,6 +29,8 @@ def terms_of(
     ledger_end: int,
     offset_partitions: int,
     term: int | None,
+    source_cluster_id: str = "",
+    target_cluster_id: str = "",
 ) -> FlowTerms:
     """`ledger_end` is from where lanes listen, `term` that of our lease, if the flow has one."""
     consumer = flow.source_consumer
@@ -55,6 +57,9 @@ def terms_of(
         fetch_max_bytes=min(FETCH_MAX_BYTES, int(consumer.get("fetch.max.bytes", FETCH_MAX_BYTES))),
         partition_bytes=min(PARTITION_BYTES, int(consumer.get("max.partition.fetch.bytes", PARTITION_BYTES))),
         compression=None if flow.compression == "none" else int(Codec[flow.compression.upper()]),
+        marks=flow.provenance_headers,
+        source_cluster_id=source_cluster_id,
+        target_cluster_id=target_cluster_id,
         source_security=_security(settings, flow, Role.SOURCE_CONSUMER, is_local=is_local),
         target_security=_security(settings, flow, Role.TARGET_PRODUCER, is_local=is_local),
         term=term or 0,

@@ -137,6 +137,9 @@ def check_limits(flow: Flow, limits: Mapping[str, tuple[Limits, Limits]], unread
 
 def check_foreign(flow: Flow, records: Mapping[str, int], ours: Iterable[str]) -> list[Step]:
     """Target topics with records though the flow has never written there; `records` by name on the target."""
+    if flow.provenance_headers:
+        what = "records carry their origin: those of others in the same topics are as they should be"
+        return [passed("names", what).of(flow.name)]
     known = set(ours)
     found = [
         (
@@ -154,12 +157,14 @@ def check_foreign(flow: Flow, records: Mapping[str, int], ours: Iterable[str]) -
 
 
 def check_collisions(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
-    """Two source topics, of any flows, with one name on the target."""
+    """Two source topics, of any flows, with one name on the target; of flows that mark records that is meant."""
     sources: dict[Topic, list[Topic]] = {}
+    mixed: set[Topic] = set()
     for flow in flows:
         topics = catalogues[flow.source].topics if flow.source in catalogues else ()
         for name, remote in names_of(flow, topics).items():
             sources.setdefault((flow.target, remote), []).append((flow.source, name))
+            mixed |= set() if flow.provenance_headers else {(flow.target, remote)}
     found = [
         failed(
             "collisions",
@@ -167,7 +172,7 @@ def check_collisions(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step
             "give one another name by a rule (topic.rename.<n>) or the default policy, or leave one out",
         ).of(target, subject=remote)
         for (target, remote), origins in sources.items()
-        if len(origins) > 1
+        if len(origins) > 1 and (target, remote) in mixed
     ]
     return found or [passed("collisions", f"{len(sources)} target topics, each with one source").of("all")]
 
@@ -177,31 +182,36 @@ def check_cycles(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
     found: dict[frozenset[Topic], list[Topic]] = {}
     for alias, catalogue in catalogues.items():
         for name in catalogue.topics:
-            for path in _round_trips(flows, [(alias, name)]):
+            for path in _round_trips(flows, [(alias, name)], marked=True):
                 found.setdefault(frozenset(path), path)
     steps = [
         failed(
             "cycles",
             f"goes round for ever: {' -> '.join(f'{alias}:{topic}' for alias, topic in [*path, path[0]])}",
-            "give one direction the default policy, or leave the topic out of one",
+            "set provenance.headers = true for these flows, or leave the topic out of one",
         ).of(path[0][0], subject=path[0][1])
         for path in found.values()
     ]
     return steps or [passed("cycles", "no topic's copies come back to it").of("all")]
 
 
-def _round_trips(flows: Sequence[Flow], path: list[Topic]) -> Iterator[list[Topic]]:
-    """Ways from a topic back to itself. One that passes a cluster twice is found from elsewhere on it, or is none."""
+def _round_trips(flows: Sequence[Flow], path: list[Topic], *, marked: bool) -> Iterator[list[Topic]]:
+    """Ways from a topic back to itself. One that passes a cluster twice is found from elsewhere on it, or is none.
+
+    `marked`: all flows so far mark their records. Where all do, nothing comes back.
+    """
     alias, name = path[-1]
     for flow in flows:
         remote = names_of(flow, [name]).get(name) if flow.source == alias else None
         if remote is None:
             continue
         copy = (flow.target, remote)
+        all_marked = marked and flow.provenance_headers
         if copy == path[0]:
-            yield path
+            if not all_marked:
+                yield path
         elif all(flow.target != passed_by for passed_by, _ in path):
-            yield from _round_trips(flows, [*path, copy])
+            yield from _round_trips(flows, [*path, copy], marked=all_marked)
 
 
 def _grouped(cluster: str, found: Iterable[tuple[str, Note]]) -> list[Step]:

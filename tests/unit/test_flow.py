@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.kafka.admin import EARLIEST
 from heliograph.mirror import flow as flow_module
 from heliograph.mirror import store
 from heliograph.mirror.counts import Past, Start
@@ -18,7 +19,7 @@ from heliograph.mirror.formats import Trouble
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.model import LedgerRow
 from heliograph.mirror.outcomes import Outcome
-from heliograph.mirror.runs import OpenPage
+from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.tenure import Tenure
 from tests.unit.logs import ENTRY
 
@@ -50,6 +51,17 @@ def test_a_partition_that_goes_on_gets_a_new_start() -> None:
     assert starts == {("t", 0): Start(6, Past.OURS)}
     assert not flow.losses.stopped
     assert flow.losses.counts == {"DATA_LOST": 1}
+
+
+def test_what_a_target_lost_before_the_open_run_is_copied_again_from_there_and_not_from_the_start() -> None:
+    flow = driver()
+    entry = ENTRY.moved(n=9, source_offset=20, target_offset=40, run_source=18, run_target=38)
+    runs = [Run(0, 0, 4), Run(6, 10, 3), Run(12, 20, 2)]
+    flow.ledger.partition(("t", 0)).take_page(0, Page.of(0, 18, 0, runs, target=0))
+    starts: dict[tuple[str, int], Start] = {}
+    for target_end, start in ((39, 19), (21, 13), (15, 9), (11, 7), (2, 2), (0, EARLIEST)):
+        flow._answer(("t", 0), Outcome("TARGET_TRUNCATED", "text", entry, {"target_end": target_end}), starts)
+        assert starts[("t", 0)] == Start(start, Past.OURS)
 
 
 def test_a_stopped_partition_is_given_to_no_lane() -> None:

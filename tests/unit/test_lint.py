@@ -84,7 +84,8 @@ PROPERTY_RULES = [
         f"B->A.enabled=true\nreplication.policy.class={IDENTITY}",
         (
             "error f.properties:4:1: flows with identity naming form a cycle: A->B->A; records would go round for "
-            "ever; give one direction the default policy, or disable it"
+            "ever; set provenance.headers = true for A->B and B->A, or let their topics patterns have no name in "
+            "common, or give all of them the default policy"
         ),
     ),
     (

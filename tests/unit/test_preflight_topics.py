@@ -21,6 +21,7 @@ PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 IDENTITY = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
 SINGLE = "".join(f"{kind}.storage.replication.factor = 1\n" for kind in ("offset", "config", "status"))
 SINGLE += "".join(f"{kind}.topic.replication.factor = 1\n" for kind in ("offset-syncs", "checkpoints", "heartbeats"))
+MARKS = "provenance.headers = true\n"
 DAY_MS = 86_400_000
 
 
@@ -171,6 +172,11 @@ def test_a_topic_of_others_is_named(records: dict[str, int], ours: list[str], ve
     assert only(topics.check_foreign(flow, records, ours)).verdict is verdict
 
 
+def test_topics_that_others_write_too_are_as_they_should_be_where_records_are_marked() -> None:
+    [flow] = settings_of(MARKS).enabled_flows
+    assert only(topics.check_foreign(flow, {"A.t": 5}, [])).verdict is PASS
+
+
 THREE = """\
 clusters = A, B, C
 A.bootstrap.servers = a:9092
@@ -186,6 +192,10 @@ def test_two_sources_of_one_target_topic_fail() -> None:
     assert (step.verdict, step.cluster, step.subject) == (FAIL, "C", "t")
     assert "A:t and B:t" in step.what
     assert only(topics.check_collisions(settings.enabled_flows, {"A": catalogues["A"]})).verdict is PASS
+    one = settings_of("A->C.enabled = true\nB->C.enabled = true\nA->C." + MARKS + IDENTITY, THREE)
+    assert only(topics.check_collisions(one.enabled_flows, catalogues)).verdict is FAIL
+    both = settings_of("A->C.enabled = true\nB->C.enabled = true\n" + MARKS + IDENTITY, THREE)
+    assert only(topics.check_collisions(both.enabled_flows, catalogues)).verdict is PASS
 
 
 @pytest.mark.parametrize(
@@ -197,6 +207,10 @@ def test_two_sources_of_one_target_topic_fail() -> None:
         (("A->B", "B->C", "C->A"), "", PASS),
         (("A->B", "A->C"), IDENTITY, PASS),
         (("A->B", "B->C"), IDENTITY, PASS),
+        (("A->B", "B->A"), IDENTITY + MARKS, PASS),
+        (("A->B", "B->C", "C->A"), IDENTITY + MARKS, PASS),
+        (("A->B", "B->A"), IDENTITY + MARKS + "A->B.provenance.headers = false\n", FAIL),
+        (("A->B", "B->C", "C->A"), IDENTITY + MARKS + "C->A.provenance.headers = false\n", FAIL),
     ],
 )
 def test_cycles(flows: tuple[str, ...], policy: str, verdict: Verdict) -> None:

@@ -324,7 +324,7 @@ def test_bad_addresses(text: str) -> None:
         ("topic.filter.class=com.example.Mine", "DefaultTopicFilter, or python:module.Class for a class of your own"),
         ("B.producer.interceptor.classes=x", "is refused"),
         ("topic.rename.1.from=x", '"topic.rename.1.from" is no part of a rule; write topic.rename.1.pattern and'),
-        ("provenance.headers=true", "is refused: not supported yet"),
+        ("provenance.headers=yes", "must be true or false"),
         ("replication.policy.class=com.example.Mine", "must be one of org.apache.kafka.connect.mirror.Default"),
         ("A->B.topics=*x", '"A->B.topics": pattern "*x" cannot be used'),
         ("A->B.topics=a{1,3}", "a comma ends a pattern"),
