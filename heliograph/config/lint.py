@@ -34,6 +34,7 @@ def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
             _check_entries(flow.worker, report)
     _check_cycles(settings, parts, report)
     _check_one_way_cycles(settings, parts, report)
+    _check_marked_remaps(settings, parts, report)
     _check_checkpoints(settings, parts, report)
     _check_group_keys(settings, parts, report)
     _check_acl_keys(settings, parts, report)
@@ -168,6 +169,19 @@ def _check_one_way_cycles(settings: Settings, parts: Sequence[Parts], report: Re
                 "that it names would not be known again when they come back",
                 places.get(flow.name),
                 remedy=f"change the rule ({one_way[0].one_way}), or disable a flow of the cycle",
+            )
+
+
+def _check_marked_remaps(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
+    """Copies that share a partition must know each batch before theirs; under marks others write there all the time."""
+    places = {flow.name: flow.place for flow in _all_flows(parts)}
+    for flow in settings.enabled_flows:
+        if flow.provenance_headers and flow.remaps_partitions:
+            report.error(
+                "marked-remap",
+                f"{flow.name}: provenance.headers and partition.remap cannot be used together",
+                places.get(flow.name),
+                remedy="give the topics of both clusters as many partitions, and leave partition.remap out",
             )
 
 

@@ -213,6 +213,14 @@ PROPERTY_RULES = [
             'write "\\\\." to keep it, or leave it out'
         ),
     ),
+    (
+        "marked-remap",
+        "A->B.provenance.headers=true\nA->B.partition.remap=modulo",
+        (
+            "error f.properties:4:1: A->B: provenance.headers and partition.remap cannot be used together; give the "
+            "topics of both clusters as many partitions, and leave partition.remap out"
+        ),
+    ),
     # infos
     (
         "unescaped-dot",
