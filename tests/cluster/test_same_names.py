@@ -70,7 +70,7 @@ def test_both_ways_under_load_with_a_kill_in_the_middle(primary: Cluster, backup
     flows = ("primary->backup", "backup->primary")
     keys = {f"{flow}.topics": f"{prefix}-.*" for flow in flows}
     keys |= {f"primary->backup.{key}": value for key, value in CARRY.items()}
-    mirror = MirrorProcess(tmp_path, sides, {**keys, **SAME_NAMES})
+    mirror = MirrorProcess(tmp_path, sides, {**keys, **SAME_NAMES, "epoch.ms": "10000"})
     loads = {
         (alias, topics[kind]): Load(cluster, [topics[kind]], partitions=PARTITIONS, per_second=400, **config)
         for alias, cluster in sides.items()
@@ -113,13 +113,18 @@ def test_both_ways_under_load_with_a_kill_in_the_middle(primary: Cluster, backup
             for here, there in (("primary", "backup"), ("backup", "primary"))
         )
         assert compared == PARTITIONS * sum(written.values())
+        mirror.wait_until(lambda: all(came_home(mirror, flow) for flow in flows), 30, what="a word of what came home")
         assert all(view.counts() == [written[view.topic]] * PARTITIONS for view in views.values()), "nothing goes round"
     assert "UNPROVEN" not in mirror.output
     assert "FOREIGN_WRITES:" not in mirror.output
     assert "Traceback" not in mirror.output
     for flow in flows:
         assert f"{flow}: records get the header" in mirror.output
-        assert any(f" {flow}: " in line and "came home" in line for line in mirror.stdout)
+
+
+def came_home(mirror: MirrorProcess, flow: str) -> bool:
+    """Lanes tell it at the end of an epoch."""
+    return any(f" {flow}: " in line and "came home" in line for line in mirror.stdout)
 
 
 def assert_group_is_exact(mirror: MirrorProcess, primary: Cluster, backup: Cluster, topic: str) -> None:

@@ -375,7 +375,7 @@ def test_checkpoints_and_offsets_have_the_name_on_the_target(monkeypatch: pytest
     groups = Groups(EU, ["billing"], monkeypatch)
     groups.refresh()
     groups.flow.ledger.partition(("t", 0)).entry = ENTRY.moved(target_offset=50)
-    monkeypatch.setattr(groups.carrier, "_exactly", lambda where, offset: offset + 10)
+    monkeypatch.setattr(groups.carrier, "_translate", lambda where, offset: offset + 10)
     where, remote = TopicPartition("t", 0), TopicPartition("A.t", 0)
     found = groups.carrier._standings({"billing": {where: Commit(5, "m")}}, {where: (remote, 0)})
     assert found == {("eu-billing", remote): Standing(5, 15, "m", 50)}
@@ -383,7 +383,7 @@ def test_checkpoints_and_offsets_have_the_name_on_the_target(monkeypatch: pytest
 
 # -- translate
 
-PLACE = {TopicPartition("A.t", 0): SimpleNamespace(offset=1, metadata="", grade="exact", upstream=1)}
+PLACE = {TopicPartition("A.t", 0): SimpleNamespace(offset=1, metadata="", grade="exact", upstream=1, reread=0)}
 
 
 @pytest.mark.parametrize(
