@@ -67,8 +67,8 @@ class Marks:
     def of_all(self, raws: Sequence[Raw]) -> list[Raw]:
         """The same of many records in their encoded form; what is no record raises IndexError or ProtocolError.
 
-        Hot where marks are asked for: 300,000 records of 100 B are wanted per second and core. Most records hold the
-        bytes of the home mark nowhere, so that their headers need not be read.
+        Hot where marks are asked for: it takes about 1 us of the 4 to 5 that a record costs by the record path. Most
+        records hold the bytes of the home mark nowhere, so that their headers need not be read.
         """
         added, home = self._added_header, self._home_header
         marked: list[Raw] = []
