@@ -7,6 +7,7 @@ clusters and processes. `Laid.topics` takes the token away again: a test compare
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ _SECONDS = frozenset(
     f"{what}.interval.seconds"
     for what in ("refresh.topics", "refresh.groups", "emit.checkpoints", "sync.group.offsets")
 )
+_STORAGE = {
+    "offset.storage.partitions": 2,  # MM2's 25 and 5, of fourteen flows, keep a broker busy
+    "status.storage.partitions": 1,
+    **{f"{what}.storage.replication.factor": 1 for what in ("offset", "config", "status")},
+}
 _NAMES = frozenset({"offset.storage.topic", "config.storage.topic", "status.storage.topic", "group.id"})
 
 
@@ -106,8 +112,7 @@ class Laid:
         cluster |= {"alias": self.name(alias), "bootstrapServers": f"{host}:{place.port(place.brokers[0].node_id)}"}
         for key in ("authentication", "tls"):
             cluster.pop(key, None)
-        few = {"offset.storage.partitions": 2, "status.storage.partitions": 1} if stores else {}  # spares the brokers
-        cluster["config"] = {**self._config(cluster.get("config", {})), **few}
+        cluster["config"] = {**self._config(cluster.get("config", {})), **(_STORAGE if stores else {})}
 
     def _adapt_mirror(self, mirror: Document) -> None:
         for key in ("sourceCluster", "targetCluster"):
@@ -142,7 +147,8 @@ class Laid:
     def fill(self) -> None:
         """Make every cluster's own topics, with records that say where they are from."""
         for alias, own in self._own.items():
-            _write(self.clusters[alias], {self.topic(name): partitions for name, partitions in own.items()}, alias)
+            if own:
+                _write(self.clusters[alias], {self.topic(name): partitions for name, partitions in own.items()}, alias)
 
     def add_late(self) -> None:
         """One more topic wherever there are some: its copies show that all flows have looked at topics once more."""
@@ -225,10 +231,10 @@ def _read(cluster: Cluster, names: Iterable[str]) -> dict[str, list[list[Record]
     waiting = set(places)
     try:
         consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING) for name, partition in places])
+        deadline = time.monotonic() + 60
         while waiting:
-            batch = consumer.consume(1000, timeout=30)
-            assert batch, f"{waiting} were not read to their end"
-            for message in batch:
+            assert time.monotonic() < deadline, f"{waiting} were not read to their end"
+            for message in consumer.consume(1000, timeout=0.2):
                 error, name, partition = message.error(), str(message.topic()), message.partition()
                 assert partition is not None
                 if error is None:

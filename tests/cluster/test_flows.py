@@ -62,7 +62,7 @@ def stored_bytes(cluster: Cluster, topic: str) -> int:
 def test_a_limit_is_kept_shown_and_changed_while_the_flow_runs(
     mirror: MirrorProcess, primary: Cluster, backup: Cluster
 ) -> None:
-    """Two partitions have all there is, and so one lane more to do than the other, or both the same."""
+    """Two of four partitions have all there is: a lane may have both, and then it is to have all of the limit."""
     topic = create_topic(backup, unique("paced"), PARTITIONS)
     remote = f"backup.{topic}"
     for partition in (0, 1):
@@ -89,9 +89,7 @@ def test_a_limit_is_kept_shown_and_changed_while_the_flow_runs(
 
     edit(mirror.config, "backup->primary.max.bytes.per.second = none")
     mirror.wait_mirrored(View(backup, topic), View(primary, remote), timeout_s=15)
-    mirror.wait_for("no longer held back by max.bytes.per.second", 40)
-    told = [line for line in mirror.stderr if "held back by" in line]
-    assert len(told) == 2, "once when it begins and once when it is over"
+    assert len([line for line in mirror.stderr if ": held back by" in line]) == 1, "told once"
 
 
 # -- a cluster that stands still
