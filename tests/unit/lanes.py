@@ -20,7 +20,7 @@ LEDGER, OFFSETS = "mm2-ledger.a.internal", "mm2-offsets.a.internal"
 PRODUCER_ID = 4711
 HEAVY = 40_000
 """Values of this size keep a batch from being merged with its neighbours."""
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 def recent(start: int, count: int = 1, *, size: int = 0) -> list[NewRecord]:
