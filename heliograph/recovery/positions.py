@@ -197,7 +197,8 @@ async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) ->
         stored = (await store.read_positions(target, topic, flow.source, connector=flow.connector_name)).found
     partitions = _partitions(flow, source)
     selected = {(topic, index) for topic, number in partitions.items() for index in range(number)}
-    names = selected | ledger.entries.keys() | stored.keys() | ledger.wishes.keys()
+    others = {where for where in stored if flow.mirrors(where[0])}  # the rest is of mirrors that share the topic
+    names = selected | ledger.entries.keys() | others | ledger.wishes.keys()
     asked = [TopicPartition(*where) for where in names if source.catalogue.leader_of(*where) is not None]
     starts, ends = await asyncio.gather(list_offsets(source, asked, EARLIEST), list_offsets(source, asked, LATEST))
     first = {(at.topic, at.partition): answer.offset for at, answer in starts.items() if not answer.error_code}
