@@ -468,6 +468,20 @@ def test_a_position_set_for_a_topic_that_was_made_anew_makes_old_runs_void() -> 
     asyncio.run(test())
 
 
+def test_positions_of_mirrors_that_share_the_offset_topic_are_neither_listed_nor_reset() -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            only = "a->b.topics = t\n"
+            async with world.leader(only) as flow:
+                await world.copy(flow, "t", 0)
+            world.store(2, "u")
+            assert set(await world.listed(only)) == {("t", 0), ("t", 1)}
+            await world.change(to_nothing(None, None), only)
+            assert world.stored() == {("u", 0): 2}
+
+    asyncio.run(test())
+
+
 # -- who may
 
 
