@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.client.checkpoints import Translated
-from heliograph.client.ledger import _translated
+from heliograph.client.ledger import _translated, translate_groups
 from heliograph.config import parse_settings
-from heliograph.config.settings import Flow
-from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
+from heliograph.config.settings import Flow, Settings
+from heliograph.control.checkpoints import Carrier, Standing, last_of, plan_checkpoints
+from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.errors import DataError
+from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats, store
@@ -26,19 +29,23 @@ from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.counts import source_at
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.joint import neighbours_in, reread, uncommitted
+from heliograph.mirror.lane import Lane
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.mm2 import Checkpoint
-from heliograph.mirror.model import Assignment, Entry
+from heliograph.mirror.model import Assignment, Entry, EpochTerms
 from heliograph.mirror.places import Places
 from heliograph.mirror.plan import plan_epoch, together, useful_lanes
 from heliograph.mirror.remap import SAME, plan_modulo, row_of, target_partition
 from heliograph.mirror.seen import GroupCommit
 from heliograph.mirror.settle import Settled, Unsettled, read_tails, settle
 from heliograph.mirror.shared import share_ends
+from heliograph.views.groups import read_groups
 from tests.fake_cluster import FakeCluster
+from tests.fake_cluster.group import FakeGroup
 from tests.unit.logs import ENTRY, MemoryLog, new_records, plain_batch
 
 GROUP, LEDGER, OFFSETS = "a-mm2", "mm2-ledger.a.internal", "mm2-offsets.a.internal"
+CHECKPOINTS = "a.checkpoints.internal"
 CONFIG = """\
 clusters = a, b
 a.bootstrap.servers = a:9092
@@ -404,15 +411,19 @@ class World:
     def __init__(self, remap: str = "modulo") -> None:
         self.remap = remap
         self.source = FakeCluster("a", topics={"t": 7})
-        self.target = FakeCluster("b", topics={"a.t": 3, LEDGER: 1, OFFSETS: 1})
+        self.target = FakeCluster("b", topics={"a.t": 3, LEDGER: 1, OFFSETS: 1, CHECKPOINTS: 1})
+
+    def settings(self) -> Settings:
+        source, target = (cluster.bootstrap[0].port for cluster in (self.source, self.target))
+        return parse_settings(
+            f"clusters = a, b\na->b.enabled = true\na->b.topics = t\na->b.partition.remap = {self.remap}\n"
+            f"a.bootstrap.servers = 127.0.0.1:{source}\nb.bootstrap.servers = 127.0.0.1:{target}\n"
+            "a->b.sync.group.offsets.enabled = true\n"
+        )
 
     @asynccontextmanager
     async def leader(self) -> AsyncIterator[FlowDriver]:
-        source, target = (cluster.bootstrap[0].port for cluster in (self.source, self.target))
-        settings = parse_settings(
-            f"clusters = a, b\na->b.enabled = true\na->b.topics = t\na->b.partition.remap = {self.remap}\n"
-            f"a.bootstrap.servers = 127.0.0.1:{source}\nb.bootstrap.servers = 127.0.0.1:{target}\n"
-        )
+        settings = self.settings()
         flow = FlowDriver(settings.flows[0], settings, is_local=True)
         try:
             await flow.source.refresh()
@@ -450,6 +461,55 @@ def test_a_flow_claims_an_id_for_every_row_once_and_the_next_leader_goes_on_with
             async with world.leader() as flow:
                 assert flow.terms().producer_ids == ids
             assert sorted(claim.row for claim in world.claims()) == [0, 1, 2]
+
+    asyncio.run(test())
+
+
+HAS_READ = {0: 4, 3: 9, 6: 1, 1: 7}
+"""How far a group is on the source; of partition 4, beside 1, it has committed nothing, nor of 2 and 5."""
+
+
+async def copy_all(world: World, flow: FlowDriver, count: int) -> None:
+    """Ten records in each partition, one batch after the other, through a lane."""
+    now_ms = int(time.time() * 1000)
+    for number in range(count):
+        for p in range(7):
+            world.source.append("t", p, [NewRecord(now_ms, b"%d" % p, b"%d" % number + bytes(40_000))])
+    lane = Lane(0, flow.assignments(), EpochTerms(owner="o", epoch_id=1, duration_ms=20_000, flows=(flow.terms(),)))
+    task = asyncio.ensure_future(lane.run())
+    await world.target.wait_until(lambda: sum(world.target.partition("a.t", q).end for q in range(3)) >= 7 * count + 4)
+    lane.end()
+    await flow.take_rows(await task)
+    await store.read_on(flow.target, LEDGER, flow.ledger)
+
+
+@pytest.mark.usefixtures("own_worker")
+def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and_groups() -> None:
+    async def test() -> None:
+        async with a_world() as world, world.leader() as flow:
+            await copy_all(world, flow, 10)
+            commits = {("t", p): (offset, "", -1) for p, offset in HAS_READ.items()}
+            world.source.groups["g"] = FakeGroup(commits=commits)
+            await Carrier(flow, OffsetSyncs(flow)).carry()
+            found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
+            assert found.keys() == {0, 1}, "of the partitions copied into the third it has committed nothing"
+            again = 0
+            for q, offset in found.items():
+                for record in world.target.partition("a.t", q).records():
+                    if record.key is not None and record.key.isdigit():
+                        is_read = int((record.value or b"").rstrip(b"\0")) < HAS_READ.get(int(record.key), 0)
+                        assert is_read or record.offset >= offset, "nothing is skipped"
+                        again += is_read and record.offset >= offset
+            written = [Checkpoint.parse(r.key, r.value) for r in world.target.partition(CHECKPOINTS, 0).records()]
+            assert {item.partition: item.downstream for item in written if item is not None} == found
+            await store.read_on(flow.target, LEDGER, flow.ledger)
+            offsets = (await translate_groups(flow.target, "a", flow.ledger, flow.flow.policy, lambda _: True))["g"]
+            assert {where.partition: place.offset for where, place in offsets.items()} == found
+            assert sum(place.reread for place in offsets.values()) == again
+            [view] = (await read_groups(world.settings())).views
+            assert view.reread == again
+            assert {place.target_partition: place.translated for place in view.places} == found
+            assert {place.partition for place in view.places} == {0, 1, 3, 4, 6}
 
     asyncio.run(test())
 
