@@ -114,6 +114,8 @@ class Cluster:
         """A context, and the stamp of the stores it was made from."""
         self._connections: dict[tuple[BrokerAddress, str], Connection] = {}
         self._opening: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
+        self._silent: set[BrokerAddress] = set()
+        """Those that did not answer lately, although they may take connections: asked last where any will do."""
         self._renewals: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -165,12 +167,13 @@ class Cluster:
 
     async def any_connection(self) -> Connection:
         """A connection to some broker: one that is open, else the first that answers."""
-        for (_, channel), connection in self._connections.items():
-            if channel == MAIN and connection.is_open:
+        for (address, channel), connection in self._connections.items():
+            if channel == MAIN and connection.is_open and address not in self._silent:
                 return connection
         known = [address for address in self.catalogue.brokers.values() if address not in self._bootstrap]
         failures: dict[BrokerAddress, HeliographError] = {}
-        for address in [*random.sample(self._bootstrap, len(self._bootstrap)), *known]:
+        candidates = [*random.sample(self._bootstrap, len(self._bootstrap)), *known]
+        for address in sorted(candidates, key=lambda address: address in self._silent):
             try:
                 return await self._connected(address, MAIN)
             except HeliographError as error:
@@ -190,7 +193,13 @@ class Cluster:
     ) -> Any:
         """Send one of the library's requests and decode its answer."""
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
-        return await self.call_on(connection, request, timeout_s=timeout_s)
+        try:
+            answer = await self.call_on(connection, request, timeout_s=timeout_s)
+        except Unreachable:
+            self._silent.add(connection.address)
+            raise
+        self._silent.discard(connection.address)
+        return answer
 
     async def call_on(
         self, connection: Connection, request: messages.ApiMessage, *, timeout_s: float | None = None

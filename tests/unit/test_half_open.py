@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -176,5 +177,29 @@ def test_partitions_of_other_brokers_do_not_wait_for_one_that_vanished(monkeypat
                 await lane.until_copied(4, 2)
             assert world.copied(0) == numbers(4)
             assert world.copied(1) == numbers(2)
+
+    run(test())
+
+
+def test_a_broker_that_did_not_answer_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broker 2 takes connections and answers nothing else: whoever may ask any broker asks it once at the most."""
+    monkeypatch.setattr(cluster_module, "METADATA_TIMEOUT_S", 0.2)
+
+    async def test() -> None:
+        async with FakeCluster("a", topics={"t": 1}, brokers=2) as fake:
+            fake.control(METADATA, swallow := Swallow(100, node=2))
+            cluster = Cluster("a", fake.bootstrap, client_id="test")
+            try:
+                failures = 0
+                for _ in range(20):
+                    try:
+                        await cluster.refresh()
+                    except Unreachable:
+                        failures += 1
+                    with suppress(Unreachable):
+                        await cluster.connection(2)  # open, and first in line for some reason
+                assert failures == swallow.swallowed <= 1
+            finally:
+                cluster.close()
 
     run(test())
