@@ -22,7 +22,11 @@ def world(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cl
     first = [one.documents[0] for one in laid.values()]
     second = [document for one in laid.values() for document in one.documents[1:]]
     folder = tmp_path_factory.mktemp("topologies-apart")
-    with ResourceProcess(folder, first) as one, ResourceProcess(folder, second) as other:
+    slots = ("--master", "local[2]")
+    with (
+        ResourceProcess(folder, first, arguments=slots) as one,
+        ResourceProcess(folder, second, arguments=slots) as other,
+    ):
         yield World([one, other], laid)
 
 
