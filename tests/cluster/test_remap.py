@@ -32,6 +32,8 @@ from tests.cluster.mirror import (
     unique,
 )
 
+pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
+
 SOURCES, TARGETS = 7, 3
 Contents = list[tuple[object, object]]
 """Keys and values."""

@@ -17,6 +17,8 @@ from tests.cluster.kills import SLOW_START_S, TWO_DAYS_MS
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, Record, View, create_topic, produce, unique
 
+pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
+
 MARK = "heliograph.from"
 PARTITIONS = 2
 KINDS: Mapping[str, Mapping[str, Any]] = {

@@ -13,6 +13,8 @@ from heliograph.lab import Cluster
 from tests.cluster.layouts import Layout, ResourceProcess
 from tests.cluster.topologies import BOTH_WAYS, BROADCAST, DISTRIBUTED, EU, MESH, World, lay_out, title_of
 
+pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
+
 LAYOUTS = (DISTRIBUTED, BROADCAST, MESH, BOTH_WAYS)
 
 
