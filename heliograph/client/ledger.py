@@ -101,15 +101,18 @@ def _translated(
     commits: Mapping[TopicPartition, GroupCommit],
     bounds: _Bounds,
 ) -> Offsets:
-    """Of partitions that share one of the target (`joint`) the lowest counts."""
+    """Of partitions that share one of the target (`joint`) the lowest counts, and all must have a place."""
     found: dict[TopicPartition, dict[TopicPartition, Translated]] = {}
+    untold: set[TopicPartition] = set()
     for where, commit in commits.items():
         translation, remote = ledger.translate(where, commit.offset), remotes[where]
-        if translation is not None and remote in bounds:
+        if translation is None:
+            untold.add(remote)
+        elif remote in bounds:
             offset, grade, ahead = translation.within(*bounds[remote])
             one = Translated(offset, commit.metadata, commit.offset, str(grade), ahead)
             found.setdefault(remote, {})[where] = one
-    return {remote: _lowest(ledger, together) for remote, together in found.items()}
+    return {remote: _lowest(ledger, together) for remote, together in found.items() if remote not in untold}
 
 
 def _lowest(ledger: Ledger, together: Mapping[TopicPartition, Translated]) -> Translated:

@@ -243,12 +243,13 @@ class Carrier:
         return {group: commits for group, commits in found.items() if commits}
 
     async def _add_starts(self, commits: dict[str, dict[TopicPartition, Commit]]) -> None:
-        """Where source partitions share one of the target, a group without a commit stands at the source's start."""
+        """Where source partitions share one of the target, a group without a commit stands at the source's start, or
+        at 0, which is before it, if nobody tells."""
         neighbours = neighbours_in(self._flow.ledger)
         missing = {group: uncommitted(found, neighbours) for group, found in commits.items()} if neighbours else {}
         starts = await list_offsets(self._flow.source, set().union(*missing.values()), EARLIEST) if missing else {}
         for group, wanted in missing.items():
-            commits[group] |= {where: Commit(starts[where].offset) for where in wanted if not starts[where].error_code}
+            commits[group] |= {where: Commit(max(0, starts[where].offset)) for where in wanted}
 
     async def _until_written_down(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> float:
         """Lanes write the ledger once a flush interval: a group right behind them seems to be ahead until then.
@@ -286,21 +287,30 @@ class Carrier:
         commits: Mapping[str, Mapping[TopicPartition, Commit]],
         targets: Mapping[TopicPartition, tuple[TopicPartition, int]],
     ) -> dict[GroupPartition, Standing]:
-        """Translated, and within what the target has: neither before its log's start nor past what is mirrored."""
+        """Translated, and within what the target has: neither before its log's start nor past what is mirrored.
+
+        A partition of the target that several of the source share has no place before all of these have one: the
+        lowest counts, and a group is not led back later.
+        """
         partitions = self._flow.ledger.partitions
         standings: dict[GroupPartition, Standing] = {}
+        untold: set[GroupPartition] = set()
         for group, found in commits.items():
             for where, commit in found.items():
                 entry = partitions[where.topic, where.partition].entry
                 downstream = self._translate((where.topic, where.partition), commit.offset)
                 name = self._names.get(group)
-                if downstream is not None and entry is not None and name is not None:
-                    remote, start = targets[where]
-                    end = max(start, entry.target_offset)
-                    offset = max(start, min(downstream, end))
-                    standing = Standing(commit.offset, offset, commit.metadata, end)
-                    standings[name, remote] = standing.with_neighbour(standings.get((name, remote)))
-        return standings
+                if name is None:
+                    continue
+                remote, start = targets[where]
+                if downstream is None or entry is None:
+                    untold.add((name, remote))
+                    continue
+                end = max(start, entry.target_offset)
+                offset = max(start, min(downstream, end))
+                standing = Standing(commit.offset, offset, commit.metadata, end)
+                standings[name, remote] = standing.with_neighbour(standings.get((name, remote)))
+        return {place: standing for place, standing in standings.items() if place not in untold}
 
     def _translate(self, where: PartitionName, offset: int) -> int | None:
         """By the rule that is set; MirrorMaker 2's has no word for a copy of another number than its source's."""

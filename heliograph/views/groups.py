@@ -232,9 +232,8 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
         if not has:
             continue
         detail = described.found.get(name)
-        begun = {where: GroupCommit(starts[where].offset, "") for where in uncommitted(has, neighbours)}
-        known = {where: commit for where, commit in begun.items() if not starts[where].error_code}
-        groups[name] = SeenGroup.of(found, detail, has | known, time_ms=now_ms)
+        begun = {where: GroupCommit(max(0, starts[where].offset), "") for where in uncommitted(has, neighbours)}
+        groups[name] = SeenGroup.of(found, detail, has | begun, time_ms=now_ms)
         read = {where for member in (detail.members if detail else ()) for where in member.partitions}
         unconsumed[name] = len(has.keys() - read)
     gone = {name: group for name, group in ledger.groups.items() if name not in listed and name in plan.wanted}
@@ -293,6 +292,9 @@ class _Sides:
             if translation is not None:
                 at = self._target_of(where)
                 lowest[at] = min(lowest.get(at, translation.offset), translation.offset)
+        for where, translation in own.items():
+            if translation is None:  # all that share it must have a place
+                lowest.pop(self._target_of(where), None)
         return tuple(
             self._place(where, group.commits[where].offset, own[where], lowest.get(self._target_of(where)), there)
             for where in own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -469,15 +469,16 @@ HAS_READ = {0: 4, 3: 9, 6: 1, 1: 7}
 """How far a group is on the source; of partition 4, beside 1, it has committed nothing, nor of 2 and 5."""
 
 
-async def copy_all(world: World, flow: FlowDriver, count: int) -> None:
-    """Ten records in each partition, one batch after the other, through a lane."""
+async def copy_all(world: World, flow: FlowDriver, count: int, partitions: Sequence[int] = range(7)) -> None:
+    """So many records in each partition, one batch after the other, through a lane."""
     now_ms = int(time.time() * 1000)
     for number in range(count):
-        for p in range(7):
+        for p in partitions:
             world.source.append("t", p, [NewRecord(now_ms, b"%d" % p, b"%d" % number + bytes(40_000))])
     lane = Lane(0, flow.assignments(), EpochTerms(owner="o", epoch_id=1, duration_ms=20_000, flows=(flow.terms(),)))
     task = asyncio.ensure_future(lane.run())
-    await world.target.wait_until(lambda: sum(world.target.partition("a.t", q).end for q in range(3)) >= 7 * count + 4)
+    wanted = len(partitions) * count + 4
+    await world.target.wait_until(lambda: sum(world.target.partition("a.t", q).end for q in range(3)) >= wanted)
     lane.end()
     await flow.take_rows(await task)
     await store.read_on(flow.target, LEDGER, flow.ledger)
@@ -510,6 +511,28 @@ def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and
             assert view.reread == again
             assert {place.target_partition: place.translated for place in view.places} == found
             assert {place.partition for place in view.places} == {0, 1, 3, 4, 6}
+
+    asyncio.run(test())
+
+
+@pytest.mark.usefixtures("own_worker")
+def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tell_one() -> None:
+    """Of partition 6 nothing is copied yet, and the group has read on: it would be led past what comes of it."""
+
+    async def test() -> None:
+        async with a_world() as world, world.leader() as flow:
+            await copy_all(world, flow, 3, partitions=(0, 1, 3))
+            world.source.append("t", 6, new_records(0, 10))
+            commits = {("t", p): (offset, "", -1) for p, offset in {0: 3, 3: 3, 6: 5, 1: 2, 4: 0}.items()}
+            world.source.groups["g"] = FakeGroup(commits=commits)
+            await Carrier(flow, OffsetSyncs(flow)).carry()
+            found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
+            assert found.keys() == {1}
+            await store.read_on(flow.target, LEDGER, flow.ledger)
+            offsets = (await translate_groups(flow.target, "a", flow.ledger, flow.flow.policy, lambda _: True))["g"]
+            assert {where.partition: place.offset for where, place in offsets.items()} == found
+            [view] = (await read_groups(world.settings())).views
+            assert {place.target_partition: place.translated for place in view.places} == {0: None, **found}
 
     asyncio.run(test())
 
