@@ -16,6 +16,7 @@ from heliograph.client import MirrorClient
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.control.checkpoints import Carrier, Standing
+from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.kafka.commits import Commit
 from heliograph.kafka.groups import CLASSIC, GroupListing
 from heliograph.kafka.types import TopicPartition
@@ -343,7 +344,7 @@ class Groups:
     def __init__(self, text: str, names: list[str], patch: pytest.MonkeyPatch) -> None:
         [self.flow] = drivers(BASE + text)
         self.there = names
-        self.carrier = Carrier(self.flow, SimpleNamespace())  # type: ignore[arg-type]
+        self.carrier = Carrier(self.flow, OffsetSyncs(self.flow))
 
         async def list_groups(_: object) -> dict[str, GroupListing]:
             return {name: GroupListing(group_id=name, state="Empty", kind=CLASSIC) for name in self.there}

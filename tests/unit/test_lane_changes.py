@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -157,12 +158,15 @@ def test_a_swarm_of_changes_is_one_look_and_one_wish_for_a_plan(monkeypatch: pyt
 def test_looks_that_take_long_leave_time_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(life_module, "GATHER_S", 0.0)
 
+    def _has_looked(looks: Looks, times: int) -> bool:
+        return len(looks.at) == times
+
     async def test() -> None:
         looks = Looks(found=False, takes_s=0.05)
         async with looks.looking():
             for number in (1, 2, 3):
                 looks.life._hear(Change(topic="t", what=Changed.MOVED))
-                await looks.until(lambda number=number: len(looks.at) == number)  # type: ignore[misc]
+                await looks.until(partial(_has_looked, looks, number))
         pauses = [later - sooner for sooner, later in zip(looks.at, looks.at[1:], strict=False)]
         assert all(pause >= 0.05 * (1 + life_module.LOOK_SHARE) for pause in pauses)
         assert looks.soon == 0

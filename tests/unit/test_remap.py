@@ -195,7 +195,8 @@ def copy_in_turns(order: list[int], sources: list[MemoryLog], target: MemoryLog)
         if piece is None:
             continue
         copies[index].acknowledged(target.append(piece.data))
-        copies[0].shared.offset = target.end if copies[0].shared else 0  # type: ignore[union-attr]
+        if (shared := copies[0].shared) is not None:
+            shared.offset = target.end
         history.append({at: copy.entry for at, copy in enumerate(copies)})
     return history
 

@@ -12,6 +12,7 @@ from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, HeliographError
 from heliograph.kafka import admin
 from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
+from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.denials import Denials, advised
 from heliograph.mirror.places import Places
@@ -266,7 +267,7 @@ def test_a_topic_that_may_not_grow_is_named_with_what_can_be_run(caplog: pytest.
 
 def catalogue(**counts: int) -> Catalogue:
     one = PartitionMeta(1, 0, (1,), (1,))
-    topics = {name: TopicMeta(name, None, (one,) * count) for name, count in counts.items()}  # type: ignore[arg-type]
+    topics = {name: TopicMeta(name, NO_TOPIC_ID, (one,) * count) for name, count in counts.items()}
     return Catalogue(cluster_id="c", brokers={}, topics=topics)
 
 
