@@ -113,7 +113,9 @@ class LatencyWork:
     records_per_s: int = 1000
     value_bytes: int = 1024
     partitions: int = 8
-    warm_up_s: float = 5.0
+    # MirrorMaker 2 works off what came in while it started for up to 15 s, by seconds of delay; who is measured within
+    # that time is measured at starting.
+    warm_up_s: float = 20.0
     # As long as an epoch of heliograph, so that each measurement has one turnover in it.
     seconds: float = 60.0
 
