@@ -35,7 +35,7 @@ MEMORY_PAUSE_S = 0.005
 AHEAD_PAUSE_S = 0.02
 """How soon a flow that has fetched as much as its limit lets it send looks again."""
 TRICKLE_BYTES = 32 * 1024
-TRICKLE_PAUSE_S = 0.004
+TRICKLE_PAUSE_S = 0.002
 """After a small answer the next fetch waits a little: a trickle of single records would cost a round trip each."""
 LEAST_ANSWER_BYTES = 1024 * 1024
 FEW_PARTITIONS = 32

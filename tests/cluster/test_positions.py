@@ -168,6 +168,7 @@ def test_copies_begin_where_they_are_told_to_and_go_on_where_they_are_set(
         world.positions("reset", "--flow", FLOW, "--execute")
         assert {position for position, _ in world.listed().values()} == {None}
         mirror.start()
+        mirror.wait_for(f"{world.name}-latest was reset: 2 of its partitions")  # what comes later is after its end
         once_more: dict[tuple[str, int], Sequence[bytes]] = {
             ("latest", 1): [*again["latest", 1], b"second"],
             ("timed", 0): [*TEN[4:], b"first", *TEN[4:], b"first"],
