@@ -15,6 +15,7 @@ from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.outcomes import FLOW_STOPPED, PARTITION_STOPPED
+from heliograph.mirror.remap import SAME, target_partition
 from heliograph.naming import is_cycle, is_own_internal_topic
 from heliograph.render import Row
 from heliograph.views.differences import ConfigDifference
@@ -41,6 +42,7 @@ class PartitionView:
     """One partition of one topic; None where nothing is known."""
 
     partition: int
+    target_partition: int
     state: State
     position: int | None
     source_end: int | None
@@ -107,6 +109,7 @@ class TopicView:
                 "topic": self.topic,
                 "partition": part.partition,
                 "target topic": self.target_topic,
+                "target partition": part.target_partition,
                 "state": str(part.state),
                 "position": part.position,
                 "source end": part.source_end,
@@ -278,6 +281,7 @@ class _Topic:
         )
         return PartitionView(
             partition=index,
+            target_partition=self._place(index),
             state=self._state_of(index),
             position=entry.source_offset if entry is not None else None,
             source_end=reading.source.ends.get(where),
@@ -285,6 +289,11 @@ class _Topic:
             records_per_s=_rate(reading.before.get(where), entry) if reading.is_led else None,
             error=error,
         )
+
+    def _place(self, index: int) -> int:
+        """Its number on the target."""
+        entry = self.reading.entries.get((self.topic, index))
+        return target_partition(index, entry.modulo if entry is not None else SAME)
 
     def _state_of(self, index: int) -> State:
         where, reading = (self.topic, index), self.reading
@@ -294,7 +303,7 @@ class _Topic:
             return State.STOPPED
         if not self.flow.is_running:
             return State.PAUSED
-        if self._refusal and index >= reading.target.counts.get(self.remote, 0):
+        if self._refusal and self._place(index) >= reading.target.counts.get(self.remote, 0):
             return State.REFUSED
         if not reading.is_led:
             return State.NOT_LED

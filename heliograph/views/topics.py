@@ -125,12 +125,16 @@ async def _ask_source(flow: Flow, source: Cluster, target: Cluster) -> _Source:
 
 async def _ask_target(flow: Flow, target: Cluster, ledger: Ledger) -> Side:
     topics = target.catalogue.topics
-    names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in ledger.partitions}
-    there = [at for at in names if at.topic in topics and at.partition < len(topics[at.topic].partitions)]
+    places = {
+        where: TopicPartition(flow.remote_topic(where[0]), ledger.target_partition(where))
+        for where in ledger.partitions
+    }
+    there = {at for at in places.values() if at.topic in topics and at.partition < len(topics[at.topic].partitions)}
     answers = await list_offsets(target, there, LATEST)
+    ends = {at: answer.offset for at, answer in answers.items() if not answer.error_code}
     return Side(
         {name: len(meta.partitions) for name, meta in topics.items()},
-        {names[at]: answer.offset for at, answer in answers.items() if not answer.error_code},
+        {where: ends[at] for where, at in places.items() if at in ends},
     )
 
 

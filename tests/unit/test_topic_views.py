@@ -114,6 +114,14 @@ def test_the_state_of_a_topic_is_that_of_its_worst_partition(
     assert [part.state for part in view.partitions] == parts
 
 
+def test_partitions_that_share_one_of_the_target_are_not_refused_for_its_number() -> None:
+    shared = ENTRY.moved(modulo=1)
+    troubles = {("t", WHOLE_TOPIC): REFUSED}
+    view = only(reading(entries={("t", 0): shared, ("t", 1): shared}, troubles=troubles, target=Side({"a.t": 1}, {})))
+    assert [part.state for part in view.partitions] == [State.COPYING, State.COPYING]
+    assert [row["target partition"] for row in view.partition_rows()] == [0, 0]
+
+
 def test_a_paused_flow_copies_nothing_and_says_so() -> None:
     assert only(reading(), a_flow("a->b.topics = t.*\na->b.state = paused\n")).state is State.PAUSED
 
@@ -282,6 +290,16 @@ def test_a_living_source_is_asked_for_its_partitions_ends_and_settings() -> None
         ("u", State.NOT_LED),
         ("elsewhere", State.NOT_MIRRORED),
     ]
+
+
+def test_the_target_is_asked_for_the_partition_that_a_copy_stands_in() -> None:
+    def share(world: World) -> None:
+        world.target.append("a.t", 0, new_records(0, 7))
+        entry = ENTRY.moved(modulo=1)
+        write(world, (formats.encode_entry_key("a-mm2", "t", 1), formats.encode_entry(entry)))
+
+    [view] = [view for view in shown(share).views if view.topic == "t"]
+    assert [row["target end"] for row in view.partition_rows()] == [7, 7]
 
 
 def test_a_dead_source_is_shown_as_it_was_last_seen(monkeypatch: pytest.MonkeyPatch) -> None:
