@@ -86,6 +86,8 @@ def measure_throughput(
         found = offsets.fetch()
     got = [] if found is None else found.tolist()
     if markers:
+        if sum(got) == total:
+            raise SystemFailed(f"{copy} has no marker of a transaction: it was not copied in any")
         got = count_records(target_bootstrap, copy, work.partitions)
     if got != list(expected):
         raise SystemFailed(f"{copy} has {sum(got)} records, not the {total} of the source, or in other partitions")

@@ -16,7 +16,7 @@ LANE_MEMORY_LIMIT_MB = 300.0
 IDLE_LIMIT_PERCENT = 5.0
 WIDE_CPU_FACTOR = 1.5
 """CPU per byte on 1,000 partitions, at most this many times our own on 8."""
-EXACTLY_ONCE = {"exactly.once.source.support": "enabled", "SOURCE.consumer.isolation.level": "read_committed"}
+EXACTLY_ONCE = {"tgt.exactly.once.source.support": "enabled", "SOURCE.consumer.isolation.level": "read_committed"}
 """For MirrorMaker 2 transactions and what they need; for heliograph, which needs none, the isolation level alone."""
 
 
