@@ -6,14 +6,16 @@ that each has its clusters to itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 
 from heliograph.lab import Cluster
-from tests.cluster.consumers import committed
-from tests.cluster.layouts import Layout, ResourceProcess
+from tests.cluster.consumers import committed, consume
+from tests.cluster.layouts import RECORDS, Layout, ResourceProcess
 from tests.cluster.mirror import topics
 from tests.cluster.test_spark import events_of
 from tests.cluster.topologies import (
@@ -70,11 +72,14 @@ def test_a_consumer_in_each_region_of_the_mesh_sees_all_three_once(world: World,
     world.assert_seen_once(MESH, region, "LH.ORDERS", r"^.*LH-{token}\.ORDERS$")
 
 
-def test_the_passive_side_has_the_groups_though_nobody_is_connected_there(world: World) -> None:
+def test_the_passive_side_has_the_groups_and_their_consumers_go_on_there(world: World) -> None:
     laid = world.laid[PASSIVE.title]
-    group, passive = laid.name("consumer-southamerica"), laid.clusters[EU]
-    place = {(laid.topic("LH.ORDERS"), 0): 4}
-    world.wait_until(lambda: committed(passive, group) == place, what="the group's place")
+    group, topic, passive = laid.name("consumer-southamerica"), laid.topic("LH.ORDERS"), laid.clusters[EU]
+    world.wait_until(lambda: committed(passive, group) == {(topic, 0): 4}, what="the group's place")
+    unread = {0: RECORDS - 4, 1: RECORDS, 2: RECORDS}
+    found = consume(passive, group, topic, sum(unread.values()))
+    assert Counter(map(Message.partition, found)) == unread
+    assert [message.offset() for message in found if message.partition() == 0] == list(range(4, RECORDS))
 
 
 def test_with_fewer_slots_than_flows_every_flow_is_in_every_epoch(world: World, events: Path) -> None:
