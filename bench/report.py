@@ -1,7 +1,7 @@
 """Everything made from a report: the tables on the terminal, docs/benchmarks.md and its plot.
 
-`python -m bench.report REPORT.json [PART.json ...]` writes the two documents again; no figure in them has another
-source. A part is the report of a run with --only, shown beside the whole one.
+`python -m bench.report REPORT.json ...` writes the two documents again; no figure in them has another source. Of
+several reports, the oldest first, each work is shown as the last of them that measured it has it.
 """
 
 from __future__ import annotations
@@ -98,12 +98,13 @@ def latency_table(runs: Sequence[Run]) -> Table:
     return rows
 
 
-def figure_table(figures: Sequence[Figure]) -> Table:
-    """Missed ones first."""
-    rows = [["work", "figure", "measured", "required", "verdict"]]
+def figure_table(figures: Sequence[Figure], numbers: Mapping[Figure, int] | None = None) -> Table:
+    """Missed ones first; with `numbers` of their reports in a last column."""
+    rows = [["work", "figure", "measured", "required", "verdict", *(["report"] if numbers else [])]]
     for figure in sorted(figures, key=lambda figure: figure.is_met):
         verdict = "met" if figure.is_met else "MISSED"
-        rows.append([figure.work, figure.what, figure.measured, figure.required, verdict])
+        number = [str(numbers[figure])] if numbers else []
+        rows.append([figure.work, figure.what, figure.measured, figure.required, verdict, *number])
     return rows
 
 
@@ -128,20 +129,44 @@ def render_text(report: Report) -> str:
     return "\n\n".join([*texts, conclude(figures, runs)])
 
 
-def render_page(report: Report, *, report_name: str, parts: Mapping[str, Report] | None = None) -> str:
-    """docs/benchmarks.md; parts by the names of their reports."""
-    runs: list[Run] = report["runs"]
-    figures = judge(runs)
+def newest(reports: Mapping[str, Report]) -> tuple[list[Run], list[tuple[Figure, int]]]:
+    """Of each work the runs in the last report that measured it, and the figures with the number of their report.
+
+    Figures are judged within their own report: no ratio is between two benchmarks.
+    """
+    owners = {run["work"]: name for name, report in reports.items() for run in report["runs"]}
+    whole = next(iter(reports))
+    runs = [run for name, report in reports.items() for run in report["runs"] if owners[run["work"]] == name]
+    figures = [
+        (figure, number)
+        for number, (name, report) in enumerate(reports.items(), 1)
+        for figure in judge(report["runs"])
+        if owners.get(figure.work, whole) == name
+    ]
+    return runs, figures
+
+
+def render_page(reports: Mapping[str, Report]) -> str:
+    """docs/benchmarks.md, of reports by their names, the oldest first."""
+    runs, numbered = newest(reports)
+    figures = [figure for figure, _ in numbered]
+    report_name, report = list(reports.items())[-1]
     machine = report["machine"]
-    changed = ", with changes not committed" if report["changed"] else ""
+    sources = "\n".join(
+        f"{number}. [reports/{name}](reports/{name}): {one['date']}, commit {one['commit'][:7]}"
+        f"{', with changes not committed' if one['changed'] else ''}"
+        for number, (name, one) in enumerate(reports.items(), 1)
+    )
     facts = "\n".join(f"| {name.replace('_', ' ')} | {value} |" for name, value in machine.items())
     tuned = _settings(report, MM2_TUNED)
     ours = _settings(report, HELIOGRAPH)
     return f"""\
 # Benchmarks
 
-Made by `python -m bench.report` from [reports/{report_name}](reports/{report_name}), which has every single run. \
-{report["date"]}, commit {report["commit"][:7]}{changed}. {conclude(figures, runs)}.
+Made by `python -m bench.report` from these reports, which have every single run; each work is shown as the last of \
+them that measured it has it. {conclude(figures, runs)}.
+
+{sources}
 
 ![Speed, CPU and delay compared with MirrorMaker 2](benchmarks.png)
 
@@ -150,7 +175,7 @@ Made by `python -m bench.report` from [reports/{report_name}](reports/{report_na
 Medians of the runs. Ratios are to tuned MirrorMaker 2 (MM2) in the same benchmark: how many times faster, how many \
 times less CPU per byte.
 
-{_markdown(figure_table(figures))}
+{_markdown(figure_table(figures, dict(numbered)))}
 
 ## Throughput
 
@@ -163,7 +188,7 @@ MB are 1,000,000 bytes of record values. "Peak MB" is the resident memory of all
 {_markdown(latency_table(runs), numbers_from=2)}
 
 CPU seconds are those of all processes of the mirror during the {_seconds(runs)} s measured.
-{"".join(_part(name, part) for name, part in (parts or {}).items())}
+
 ## How it is measured
 
 - Two clusters of one broker each (Kafka {machine["kafka"]}, 1 GB heap, Kafka's own JVM flags), started once, on the \
@@ -242,26 +267,10 @@ Nothing else should run on the machine meanwhile.
 """
 
 
-def _part(name: str, report: Report) -> str:
-    runs: list[Run] = report["runs"]
-    figures = judge(runs)
-    works = ", ".join(dict.fromkeys(run["work"] for run in runs))
-    table = throughput_table(runs)
-    throughput = f"\n{_markdown(table, numbers_from=2)}\n" if len(table) > 1 else ""
-    return f"""
-## Measured apart: {works}
-
-[reports/{name}](reports/{name}), {report["date"]}, commit {report["commit"][:7]}. {conclude(figures, runs)}.
-
-{_markdown(figure_table(figures))}
-{throughput}"""
-
-
-def write_documents(report_file: Path, *parts: Path) -> None:
-    report = json.loads(report_file.read_text())
-    beside = {part.name: json.loads(part.read_text()) for part in parts}
-    PAGE.write_text(render_page(report, report_name=report_file.name, parts=beside))
-    draw_plot(report["runs"], PLOT)
+def write_documents(*report_files: Path) -> None:
+    reports = {file.name: json.loads(file.read_text()) for file in report_files}
+    PAGE.write_text(render_page(reports))
+    draw_plot(newest(reports)[0], PLOT)
 
 
 def _settings(report: Report, name: str) -> str:
@@ -298,7 +307,7 @@ def _markdown(table: Table, *, numbers_from: int | None = None) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     if not arguments:
-        print("usage: python -m bench.report REPORT.json [PART.json ...]", file=sys.stderr)
+        print("usage: python -m bench.report REPORT.json ...", file=sys.stderr)
         return 2
     write_documents(*map(Path, arguments))
     print(f"{PAGE.name} and {PLOT.name} written")

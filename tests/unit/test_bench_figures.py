@@ -181,8 +181,15 @@ def test_text_puts_missed_figures_first_and_concludes() -> None:
 
 
 def test_page_names_its_report_and_shows_the_figures() -> None:
-    page = render_page(report_of(good_runs()), report_name="bench-x.json")
-    assert "reports/bench-x.json" in page
-    assert "commit 0123456." in page
-    assert "| 1KB | times faster than tuned MM2 | 4.00 | at least 3 | met |" in page
+    page = render_page({"bench-x.json": report_of(good_runs())})
+    assert "1. [reports/bench-x.json](reports/bench-x.json): 2026-01-02 03:04 UTC, commit 0123456\n" in page
+    assert "| 1KB | times faster than tuned MM2 | 4.00 | at least 3 | met | 1 |" in page
     assert "`tgt.producer.batch.size=524288`" in page
+
+
+def test_page_shows_each_work_as_the_last_report_that_measured_it_has_it() -> None:
+    delays = [latency_run(MM2_TUNED, 40, 400), latency_run(HELIOGRAPH, 20, 100)]
+    page = render_page({"whole.json": report_of(good_runs()), "later.json": report_of(delays)})
+    assert "| 1KB | times faster than tuned MM2 | 4.00 | at least 3 | met | 1 |" in page
+    assert "| latency | p99, share of tuned MM2's | 0.25 | under 0.5 | met | 2 |" in page
+    assert "0.37" not in page
