@@ -37,8 +37,8 @@ def parse_java_version(text: str) -> int | None:
 
 
 def find_java() -> Java:
-    """The Java that Spark would use too: JAVA_HOME first, then the path. Raises ConfigError."""
-    path = _java_path()
+    """That Java, asked for its version. Raises ConfigError."""
+    path = java_path()
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -51,7 +51,8 @@ def find_java() -> Java:
     return Java(path, version)
 
 
-def _java_path() -> str:
+def java_path() -> str:
+    """Of the Java that Spark would use too, whatever its version: JAVA_HOME first, then the path."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home) / "bin" / "java"

@@ -17,12 +17,13 @@ from heliograph.cli.lab import lab_app
 from heliograph.cli.options import EXIT_FAILED
 from heliograph.cli.positions import positions_app
 from heliograph.cli.recovery import acknowledge, translate
-from heliograph.cli.run import run
+from heliograph.cli.run import prepare, run
 from heliograph.cli.views import groups, status, topics
 from heliograph.errors import HeliographError
 
 COMMANDS: dict[Callable[..., None], str] = {
     run: "heliograph run mm2.properties --clusters backup --conf spark.driver.memory=1g",
+    prepare: "heliograph prepare",
     check: "heliograph check mm2.properties --app-user billing.properties",
     status: "heliograph status mm2.properties -o json",
     topics: "heliograph topics mm2.properties --flow 'primary->backup' --diff",

@@ -38,6 +38,21 @@ def run(
     leave(code)
 
 
+def prepare() -> None:
+    """Keep the classes that Spark loads beside the Python packages: it then starts in half the time."""
+    from heliograph.java import find_java
+    from heliograph.mirror.classes import archive_path
+    from heliograph.mirror.epoch import make_archive
+
+    find_java()
+    archive = archive_path()
+    if archive.is_file():
+        typer.echo(f"{archive} is there already")
+        return
+    make_archive(archive)
+    typer.echo(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB; every start with this Java and Spark uses it")
+
+
 def _parse_conf(texts: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for key, equals, _ in pairs:

@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 import heliograph
 from heliograph.config.properties import property_line
 from heliograph.errors import SparkFailed
+from heliograph.mirror import classes
 from heliograph.mirror.equipment import Equipment, abi_here, describe_lacks, equipment_here, is_shippable
 from heliograph.mirror.lane import copy_lane
 from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
@@ -42,6 +43,7 @@ from heliograph.mirror.spells import Spell
 log = logging.getLogger("heliograph")
 Result = TypeVar("Result")
 
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 WARM_UP_JOBS = "spark.heliograph.warmUpJobs"
 DEFAULTS = {
     "spark.app.name": "heliograph",
@@ -49,7 +51,7 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
     # The JVM only hands plans out: a small heap and a quick compiler save seconds of CPU at every start.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.speculation": "false",
@@ -63,6 +65,8 @@ DEFAULTS = {
     "spark.redaction.regex": r"(?i)secret|password|passphrase|token|credential|jaas|access[.]?key|[._-]key\b",
 }
 WARM_UP_ATTEMPTS = 3
+ARCHIVE_S = 300.0
+"""How long a JVM may take to write its classes at its end: 15 s on an idle machine."""
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _MODULES = "heliograph_modules"
 """The folder beside an executor in which shipped modules are unpacked."""
@@ -78,9 +82,10 @@ class SparkEpochs:
         self._folder = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
         self.log_path = self._folder / "spark.log"
         settings = {**DEFAULTS, **(LOCAL_DEFAULTS if self.is_local else {}), "spark.local.dir": str(self._folder)}
+        settings[JAVA_OPTIONS] = f"{DEFAULTS[JAVA_OPTIONS]} {classes.option_to_use(classes.archive_path())}".rstrip()
         settings.update(conf)
         settings["spark.master"] = master or conf.get("spark.master") or f"local[{slots}]"
-        self._settings = settings
+        self.settings = settings
         self._session: SparkSession | None = None
         self._log: IO[bytes] | None = None
         self._log_wanted = False
@@ -92,13 +97,13 @@ class SparkEpochs:
 
     def start(self) -> None:
         """Start the JVM; its chatter goes to a log file."""
-        if "spark.pyspark.python" in self._settings:  # PySpark itself reads the environment alone
-            os.environ["PYSPARK_PYTHON"] = self._settings["spark.pyspark.python"]
+        if "spark.pyspark.python" in self.settings:  # PySpark itself reads the environment alone
+            os.environ["PYSPARK_PYTHON"] = self.settings["spark.pyspark.python"]
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         self._log = self.log_path.open("ab")
         tempfile.tempdir = str(self._folder)  # PySpark's own temporary files go with ours, whenever that is
-        conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
+        conf = SparkConf(loadDefaults=False).setAll(list(self.settings.items()))
         try:
             with self._as_submit_arguments():
                 gateway = launch_gateway(None, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
@@ -106,7 +111,7 @@ class SparkEpochs:
             context.setLogLevel("WARN")
             self._session = SparkSession(context)
             if self.is_local:
-                jobs = int(self._settings[WARM_UP_JOBS])
+                jobs = int(self.settings[WARM_UP_JOBS])
                 self._warm_up(min(self.workforce.slots, os.cpu_count() or 1), jobs=jobs)
             else:
                 context.addPyFile(str(pack_package(self._folder / "heliograph.zip")))
@@ -114,7 +119,7 @@ class SparkEpochs:
             self._log_wanted = True
             raise SparkFailed(
                 "Spark did not start",
-                where=self._settings["spark.master"],
+                where=self.settings["spark.master"],
                 why=_last_line(self.log_path) or str(error).splitlines()[0],
                 remedy=f"its log is {self.log_path}",
             ) from error
@@ -129,7 +134,7 @@ class SparkEpochs:
         a command line, where PySpark puts them, is seen by every user of the machine."""
         path = self._folder / "spark.properties"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.writelines(f"{property_line(key, value)}\n" for key, value in self._settings.items())
+            file.writelines(f"{property_line(key, value)}\n" for key, value in self.settings.items())
         before = os.environ.get(_SUBMIT_ARGUMENTS)
         further = before or "pyspark-shell"
         os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(path))} --load-spark-defaults {further}"
@@ -171,7 +176,7 @@ class SparkEpochs:
             self._log_wanted = True
             raise SparkFailed(
                 "Spark's JVM is gone",
-                where=self._settings["spark.master"],
+                where=self.settings["spark.master"],
                 why=str(error).partition("\n")[0],
                 remedy=f"start heliograph again; Spark's log is {self.log_path}",
             ) from error
@@ -191,7 +196,7 @@ class SparkEpochs:
             if lacks := describe_lacks(found, abi_here()):
                 raise SparkFailed(
                     "lanes cannot run on all of Spark's executors",
-                    where=self._settings["spark.master"],
+                    where=self.settings["spark.master"],
                     why=lacks,
                     remedy=f"pip install heliograph=={heliograph.__version__} there, or name an interpreter that has "
                     "it (spark.pyspark.python), or give executors a packed environment (spark.archives)",
@@ -212,7 +217,7 @@ class SparkEpochs:
         except Exception as error:
             raise SparkFailed(
                 "Spark's executors could not be asked what they have",
-                where=self._settings["spark.master"],
+                where=self.settings["spark.master"],
                 why=_root_cause(error),
                 remedy=f"Spark's log is {self.log_path}",
             ) from error
@@ -284,6 +289,17 @@ class SparkEpochs:
         if self._session is not None:
             self._session.sparkContext.cancelAllJobs()
 
+    def end(self) -> None:
+        """Stop Spark and wait until its JVM has ended."""
+        assert self._session is not None
+        gateway = self._session.sparkContext._gateway
+        assert gateway is not None
+        self._session.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(ARCHIVE_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def abandon(self) -> None:
         """Leave Spark to end by itself: its JVM does when this process is gone, and cleans up behind it.
 
@@ -296,6 +312,31 @@ class SparkEpochs:
                     child.kill()
         if not self._log_wanted:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def make_archive(archive: Path) -> None:
+    """Start Spark once, run lanes without partitions, and keep the classes that it loaded."""
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_kept(archive, str(error)) from error
+    part = archive.with_suffix(f".{os.getpid()}")
+    options = f"{DEFAULTS[JAVA_OPTIONS]} {classes.option_to_make(part)}"
+    epochs = SparkEpochs(master=None, slots=os.cpu_count() or 1, conf={JAVA_OPTIONS: options})
+    epochs.start()
+    epochs.end()
+    if not part.is_file():
+        raise _not_kept(archive, "Java wrote no archive")
+    part.replace(archive)
+
+
+def _not_kept(archive: Path, why: str) -> SparkFailed:
+    return SparkFailed(
+        "Spark's classes were not kept",
+        where=str(archive),
+        why=why,
+        remedy="run it as who may write there, with 200 MB left; without it starts are slower and nothing else",
+    )
 
 
 def is_local(master: str | None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from confluent_kafka import Consumer
 from heliograph.lab import Cluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
+    HELIOGRAPH,
     MirrorProcess,
     View,
     create_topic,
@@ -234,6 +236,19 @@ def assert_stops(mirror: MirrorProcess, number: signal.Signals) -> None:
     assert stopped.seconds < STOP_S
     assert_nothing_left(mirror)
     assert "Traceback" not in mirror.output
+
+
+def test_a_start_finds_the_classes_that_were_kept(tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+    made = subprocess.run([HELIOGRAPH, "prepare"], capture_output=True, text=True, timeout=200, check=True)
+    archive = made.stdout.partition(".jsa")[0] + ".jsa"
+    mirror = MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, {"primary->backup.topics": "nothing"})
+
+    def is_mapped() -> bool:
+        javas = [process for process in mirror.processes() if process.name() == "java"]
+        return any(archive in Path(f"/proc/{java.pid}/maps").read_text() for java in javas)
+
+    with mirror.until_killed():
+        mirror.wait_until(is_mapped, 60, what=f"a Java with {archive}")
 
 
 @pytest.mark.timeout(400)  # three starts of Spark
