@@ -85,7 +85,7 @@ class FlowDriver:
         self._looks_for_new = True
         """The next look is for new topics too, even if they are not to be followed: they count from there on."""
         self._refusals: dict[str, HeliographError] = {}
-        """Topics that the target did not make or grow at the last look."""
+        """Topics that the target did not make or grow at the last look, or that can have no name there."""
         self.missed: set[str] = set()
         """Topics that lanes do not find on a cluster; each is looked at until it is there again, or gone here too."""
         self.ledger_topic = ""
@@ -274,7 +274,7 @@ class FlowDriver:
         enrolled = await self._enrol(fresh, is_first)
         await self._note_asked({topic: len(source.topics[topic].partitions) for topic in wanted}, is_first)
         self.is_complete = enrolled == len(fresh) and not self.targets.denials.is_passing
-        self._refusals = self.targets.refusals(wanted)
+        self._refusals = {**self.names.refused, **self.targets.refusals(wanted)}
         await self._keep_troubles(over=self.ledger.troubles.keys() - self.entries.keys())
         log.debug("%s: %d partitions looked at in %.2f s", self.name, len(present), time.monotonic() - began)
         return bool(gone or enrolled)

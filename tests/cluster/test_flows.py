@@ -24,8 +24,6 @@ from tests.cluster.mirror import (
 )
 from tests.cluster.test_changes import edit
 
-pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
-
 RATE = 1_000_000
 VALUE_BYTES, PARTITIONS = 10_000, 4
 SHARE = 0.05

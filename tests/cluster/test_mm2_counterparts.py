@@ -33,8 +33,6 @@ from tests.cluster.mirror import (
     wait_until,
 )
 
-pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
-
 PARTITIONS = 10
 RECORDS = 10
 """In each partition, as there."""

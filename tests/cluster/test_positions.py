@@ -25,8 +25,6 @@ from tests.cluster.mirror import (
     unique,
 )
 
-pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
-
 FLOW = "primary->backup"
 TEN = [b"%d" % number for number in range(10)]
 

@@ -137,7 +137,7 @@ def check_views(
     assert (found[doomed]["position"], found[doomed]["lag"], found[doomed]["records/s"]) == (50, 0, 0.0)
     assert found[excluded]["state"] == "not mirrored: excluded by topics.exclude"
     assert found[too_long]["state"] == "refused"
-    assert "INVALID_TOPIC" in found[too_long]["last error"]
+    assert "NAME_REFUSED" in found[too_long]["last error"]
     assert "1 refused" in ask(mirror).stdout.splitlines()[-1]
     parts = csv.DictReader(io.StringIO(ask(mirror, "--partitions", "-o", "csv").stdout))
     assert [(part["partition"], part["state"]) for part in parts if part["topic"] == steady] == [

@@ -32,8 +32,6 @@ from tests.cluster.topologies import (
     title_of,
 )
 
-pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
-
 LAYOUTS = (CENTRAL, MESH, PASSIVE, BOTH_WAYS, ONE_WAY, CHAIN)
 
 

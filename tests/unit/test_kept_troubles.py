@@ -87,3 +87,14 @@ def test_a_refused_topic_is_kept_with_its_reason_until_it_is_made() -> None:
                 assert world.target.partition(flow.ledger_topic, 0).end > written
 
     asyncio.run(test())
+
+
+def test_a_topic_that_can_have_no_name_is_kept_with_its_reason() -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            world.source.create(too_long := "t".ljust(249, "x"))
+            async with world.leader() as flow:
+                assert flow.ledger.troubles.keys() == {(too_long, WHOLE_TOPIC)}
+                assert flow.ledger.troubles[too_long, WHOLE_TOPIC].code == "NAME_REFUSED"
+
+    asyncio.run(test())
