@@ -31,8 +31,6 @@ from tests.cluster.mirror import (
 from tests.cluster.swarm import Pulse, Swarm, read_values
 from tests.cluster.test_changes import edit
 
-pytestmark = pytest.mark.long  # some starts of Spark, minutes in all
-
 AT_ONCE_S = 15.0
 """Until a lane has met a change, told it with a flush, and the driver has looked; the interval is 600 s."""
 SWARM = 30
