@@ -6,7 +6,7 @@ STAMP := .venv/.heliograph-setup
 SEED ?= 7
 SEEDED = --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
 
-.PHONY: setup check demo test test-fast test-long test-fault bench lint
+.PHONY: setup check prepare demo test test-fast test-long test-fault bench lint
 
 setup: check $(STAMP)
 
@@ -19,15 +19,17 @@ $(STAMP): pyproject.toml constraints.txt | check
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Tests start Spark dozens of times, each twice as fast when its classes are kept; without, they are only slower.
+prepare: setup
+	-$(BIN)/heliograph prepare
+
 # Two clusters, a mirror between them, and the proof that the copy is equal.
 demo: setup
 	$(BIN)/python -m heliograph.lab.demo
 
-# Everything a change must pass; a skipped test counts as a failure. Dozens of starts of Spark: each is twice as fast
-# when its classes are kept.
-test: lint
+# Everything a change must pass; a skipped test counts as a failure.
+test: lint prepare
 	$(BIN)/python -m pytest $(SEEDED) --no-skips -n 2 tests/unit
-	-$(BIN)/heliograph prepare
 	$(BIN)/python -m pytest $(SEEDED) --no-skips tests/cluster tests/fault
 
 # No brokers, under a minute.
@@ -35,13 +37,11 @@ test-fast: setup
 	$(BIN)/python -m pytest -n 2 tests/unit
 
 # Repetitions and variants; LONG="-k kills" runs a part. Its report goes to docs/reports.
-test-long: setup
-	-$(BIN)/heliograph prepare
+test-long: prepare
 	$(BIN)/python -m pytest --no-skips -m long --timeout 3600 --report docs/reports $(LONG) tests
 
 # Two hundred faults, twice; a part of test-long. FAULT_SEED=17 repeats those of a run.
-test-fault: setup
-	-$(BIN)/heliograph prepare
+test-fault: prepare
 	$(BIN)/python -m pytest --no-skips -m long --report docs/reports $(LONG) tests/fault
 
 bench: setup

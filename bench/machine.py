@@ -17,6 +17,7 @@ import psutil
 from heliograph.config.keycheck import is_secret_name
 from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION
+from heliograph.mirror.classes import archive_path
 
 _LIBRARIES = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python", "crc32c", "cramjam")
 HIDDEN = "[hidden]"
@@ -33,6 +34,7 @@ def describe_machine() -> dict[str, Any]:
         "openssl": ssl.OPENSSL_VERSION.split()[1],
         "java": _java_version(),
         "kafka": DEFAULT_VERSION,
+        "spark_classes_kept": archive_path().is_file(),
         **{name: version(name) for name in _LIBRARIES},
     }
 

@@ -20,6 +20,7 @@ class LongReport:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._started = datetime.now(UTC)
+        self._commit = describe_commit(_REPOSITORY)  # what is committed while it runs is not what it ran
         self._tests: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -36,10 +37,9 @@ class LongReport:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if not self._tests:
             return
-        commit = describe_commit(_REPOSITORY)
         report = {
             "date": self._started.strftime("%Y-%m-%d %H:%M UTC"),
-            **commit,
+            **self._commit,
             "seed": session.config.getoption("randomly_seed", None),
             "machine": describe_machine(),
             "minutes": round((datetime.now(UTC) - self._started).total_seconds() / 60, 1),
@@ -47,5 +47,5 @@ class LongReport:
             "tests": self._tests,
         }
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"long-{self._started:%Y-%m-%d-%H%M}-{commit['commit'][:7]}.json"
+        name = f"long-{self._started:%Y-%m-%d-%H%M}-{self._commit['commit'][:7]}.json"
         (self._folder / name).write_text(json.dumps(report, indent=1, default=str) + "\n")

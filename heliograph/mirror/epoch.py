@@ -65,8 +65,6 @@ DEFAULTS = {
     "spark.redaction.regex": r"(?i)secret|password|passphrase|token|credential|jaas|access[.]?key|[._-]key\b",
 }
 WARM_UP_ATTEMPTS = 3
-ARCHIVE_S = 300.0
-"""How long a JVM may take to write its classes at its end: 15 s on an idle machine."""
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _MODULES = "heliograph_modules"
 """The folder beside an executor in which shipped modules are unpacked."""
@@ -297,7 +295,7 @@ class SparkEpochs:
         self._session.stop()
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(ARCHIVE_S)
+        gateway.proc.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def abandon(self) -> None:
@@ -323,11 +321,14 @@ def make_archive(archive: Path) -> None:
     part = archive.with_suffix(f".{os.getpid()}")
     options = f"{DEFAULTS[JAVA_OPTIONS]} {classes.option_to_make(part)}"
     epochs = SparkEpochs(master=None, slots=os.cpu_count() or 1, conf={JAVA_OPTIONS: options})
-    epochs.start()
-    epochs.end()
-    if not part.is_file():
-        raise _not_kept(archive, "Java wrote no archive")
-    part.replace(archive)
+    try:
+        epochs.start()
+        epochs.end()
+        if not part.is_file():
+            raise _not_kept(archive, "Java wrote no archive")
+        part.replace(archive)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _not_kept(archive: Path, why: str) -> SparkFailed:

@@ -20,6 +20,20 @@ GROUP, LEDGER, OFFSETS = "a-mm2", "mm2-ledger.a.internal", "mm2-offsets.a.intern
 INTERNAL = {LEDGER: 1, OFFSETS: 1, "mm2-configs.a.internal": 1, "mm2-status.a.internal": 1}
 
 
+@asynccontextmanager
+async def leading(settings: Settings) -> AsyncIterator[FlowDriver]:
+    """The first flow, just come to lead, with nothing in memory but the ledger."""
+    flow = FlowDriver(settings.flows[0], settings, is_local=True)
+    try:
+        await flow.source.refresh()
+        await flow.target.refresh()
+        flow.ledger_topic = LEDGER
+        await flow.prepare()
+        yield flow
+    finally:
+        flow.close()
+
+
 class World:
     """Topics `t`, with two partitions and ten and four records, and `u`, with three, on "a"; their mirrors on "b"."""
 
@@ -44,16 +58,8 @@ class World:
     @asynccontextmanager
     async def leader(self, more: str = "") -> AsyncIterator[FlowDriver]:
         """One that has just come to lead, with the ledger read."""
-        settings = self.settings(more)
-        flow = FlowDriver(settings.flows[0], settings, is_local=True)
-        try:
-            await flow.source.refresh()
-            await flow.target.refresh()
-            flow.ledger_topic = LEDGER
-            await flow.prepare()
+        async with leading(self.settings(more)) as flow:
             yield flow
-        finally:
-            flow.close()
 
     async def copy(self, flow: FlowDriver, topic: str, partition: int) -> None:
         """As a lane does, up to the end of the log."""

@@ -23,6 +23,7 @@ from heliograph.mirror.outcomes import Outcome
 from heliograph.mirror.standing import place_of
 from tests.fake_cluster import LIST_OFFSETS, Call, FakeCluster
 from tests.unit.logs import ENTRY, new_records, row_of
+from tests.unit.placed import leading
 
 GROUP, LEDGER, OFFSETS, SYNCS = (
     "a-mm2",
@@ -47,15 +48,8 @@ class World:
             "clusters = a, b\na->b.enabled = true\na->b.topics = t\n"
             f"a.bootstrap.servers = 127.0.0.1:{source}\nb.bootstrap.servers = 127.0.0.1:{target}\n"
         )
-        flow = FlowDriver(settings.flows[0], settings, is_local=True)
-        try:
-            await flow.source.refresh()
-            await flow.target.refresh()
-            flow.ledger_topic = LEDGER
-            await flow.prepare()
+        async with leading(settings) as flow:
             yield flow
-        finally:
-            flow.close()
 
     def entries(self) -> list[tuple[int, int, int]]:
         """(partition, count, source offset) of every entry in the ledger, as written."""
