@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from heliograph.cli import EXIT_INTERRUPTED
 from heliograph.cli.options import EXIT_FAILED, EXIT_NOT_STARTED, Configuration, Secrets
 from heliograph.errors import ConfigError, HeliographError, ProtocolError, StoreUnusable
 
@@ -43,13 +44,17 @@ def prepare() -> None:
     from heliograph.java import find_java
     from heliograph.mirror.classes import archive_path
     from heliograph.mirror.epoch import make_archive
+    from heliograph.run import leave
 
     find_java()
     archive = archive_path()
     if archive.is_file():
         typer.echo(f"{archive} is there already")
         return
-    make_archive(archive)
+    try:
+        make_archive(archive)
+    except KeyboardInterrupt:
+        leave(EXIT_INTERRUPTED)
     typer.echo(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB; every start with this Java and Spark uses it")
 
 

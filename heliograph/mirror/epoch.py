@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -305,20 +306,37 @@ class SparkEpochs:
         that is still starting would miss its files and hang, so that one is killed.
         """
         if self._session is None:
-            for child in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.kill()
+            _kill_children()
         if not self._log_wanted:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _kill_children() -> None:
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
 def make_archive(archive: Path) -> None:
-    """Start Spark once, run lanes without partitions, and keep the classes that it loaded."""
+    """Start Spark once, run lanes without partitions, and keep the classes that it loaded.
+
+    After a KeyboardInterrupt no process and no archive is left; the caller should end, because PySpark's threads go on.
+    """
+    part = archive.with_suffix(f".{os.getpid()}")
+    thread = ThreadPoolExecutor(max_workers=1)  # in the main thread PySpark takes Ctrl-C for itself
+    try:
+        thread.submit(_make_archive, archive, part).result()
+    except KeyboardInterrupt:
+        _kill_children()
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _make_archive(archive: Path, part: Path) -> None:
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_kept(archive, str(error)) from error
-    part = archive.with_suffix(f".{os.getpid()}")
     options = f"{DEFAULTS[JAVA_OPTIONS]} {classes.option_to_make(part)}"
     epochs = SparkEpochs(master=None, slots=os.cpu_count() or 1, conf={JAVA_OPTIONS: options})
     try:
