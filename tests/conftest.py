@@ -1,12 +1,15 @@
 """What all tests share: real clusters, started when first asked for, once per run.
 
-    primary, backup   one broker each, 4.3.1, started together      trio   three brokers, 4.3.1
-    old               one broker, 2.4.1, with ZooKeeper             mid    one broker, 3.9.1
-    secured           north and south, one broker each, 4.3.1, secured, started together
-    routed            three brokers, secured, best reached through its proxy
+    primary, backup   one broker each, 4.3.1, started together
+    north, south      the same, secured
+    trio              three brokers, 4.3.1, with racks, secured, reached through its proxy too
+    mid, mid_too      one broker each, 3.9.1
+    old               one broker, 2.4.1, with ZooKeeper
 
 Each is a `heliograph.lab.Cluster`. A broker that a test stopped or killed is started again after the test.
-Topics are the test's own affair: use names of your own. Logs of a failed run are copied to artifacts/.
+Topics are the test's own affair: use names of your own. After a module its topics are deleted, and so are the clusters
+that it started for itself: what it leaves, under names that others use too, is in nobody's way. Logs of a failed run
+are copied to artifacts/.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ import hypothesis
 import pytest
 
 from heliograph.lab import Authority, Cluster, ClusterSpec, Lab
+from tests.cluster.mirror import delete_topics, topics
 from tests.evidence import Evidence
 from tests.longreport import LongReport
 
 hypothesis.settings.register_profile("shared", deadline=None)  # machines are shared, and speed is no test's affair
 hypothesis.settings.load_profile("shared")
 
+SHARED = frozenset({"primary", "backup", "trio", "old", "mid", "mid-too", "north", "south"})
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
 _LAB = pytest.StashKey[Lab]()
 _EVIDENCE = pytest.StashKey[Evidence]()
@@ -104,6 +109,17 @@ def _brokers_back(request: pytest.FixtureRequest) -> Iterator[None]:
         for node in cluster.brokers:
             if node.node_id not in cluster.running_ids:
                 cluster.start_broker(node.node_id)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clean_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    lab = request.config.stash.get(_LAB, None)
+    if lab is None:
+        return
+    lab.remove([cluster for cluster in lab.clusters if cluster.alias not in SHARED])
+    for cluster in lab.clusters:
+        delete_topics(cluster, topics(cluster))
 
 
 @pytest.fixture(scope="session")

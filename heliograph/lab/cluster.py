@@ -222,8 +222,24 @@ class Lab:
         try:
             self._bring_up(clusters, timeout_s)
         except BaseException:
-            self._abandon(clusters)
+            self.remove(clusters)
             raise
+
+    def remove(self, clusters: Sequence[Cluster]) -> None:
+        """End some clusters at once and remove their data; logs stay, the others go on."""
+        for cluster in clusters:
+            self._clusters.pop(cluster.alias, None)
+        if not self._clusters:
+            self.stop(grace_s=0.0)
+            return
+        for node in (node for cluster in clusters for node in cluster.nodes):
+            self.keeper.discard([node.name, _format_name(node)])
+            shutil.rmtree(node.folder, ignore_errors=True)
+        for cluster in clusters:
+            if cluster.secured is not None:
+                self.keeper.discard([cluster.proxy_name])
+                shutil.rmtree(cluster.secured.folder, ignore_errors=True)
+        self.write_record()
 
     def stop(self, *, grace_s: float = 10.0) -> None:
         """Stop everything and remove the data; logs stay. May be repeated."""
@@ -322,22 +338,6 @@ class Lab:
                     )
             pending = {name: node for name, node in pending.items() if name not in codes}
             time.sleep(0.05)
-
-    def _abandon(self, clusters: Sequence[Cluster]) -> None:
-        """Undo a start that failed or was interrupted; the clusters of earlier starts go on."""
-        for cluster in clusters:
-            self._clusters.pop(cluster.alias, None)
-        if not self._clusters:
-            self.stop(grace_s=0.0)
-            return
-        for node in (node for cluster in clusters for node in cluster.nodes):
-            self.keeper.discard([node.name, _format_name(node)])
-            shutil.rmtree(node.folder, ignore_errors=True)
-        for cluster in clusters:
-            if cluster.secured is not None:
-                self.keeper.discard([cluster.proxy_name])
-                shutil.rmtree(cluster.secured.folder, ignore_errors=True)
-        self.write_record()
 
 
 def _format_name(node: Node) -> str:

@@ -308,8 +308,13 @@ def create_topic(
 
 
 def delete_topic(cluster: Cluster, topic: str) -> None:
-    admin(cluster).delete_topics([topic])[topic].result(30)
-    wait_until(lambda: not partition_count(cluster, topic), what=f"the end of {topic}")
+    delete_topics(cluster, {topic})
+
+
+def delete_topics(cluster: Cluster, names: set[str]) -> None:
+    for deleted in admin(cluster).delete_topics(sorted(names)).values() if names else ():
+        deleted.result(30)
+    wait_until(lambda: not names & topics(cluster), what="the end of the topics")
 
 
 def delete_records(cluster: Cluster, topic: str, before: int) -> None:

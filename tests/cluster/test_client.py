@@ -68,15 +68,6 @@ def checkpoint(group: str, topic: str, partition: int, downstream: int, metadata
     return made.encode()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _tidy(backup: Cluster) -> Iterator[None]:
-    """Mirrors of other tests would copy every heartbeats topic that they find."""
-    before = topics(backup)
-    yield
-    for deleted in admin(backup).delete_topics(list(topics(backup) - before)).values():
-        deleted.result(30)
-
-
 # -- Java is the judge of names
 
 
