@@ -108,6 +108,13 @@ class TargetUnsettled(ClusterError):
     retriable = True
 
 
+class EndUnseen(ClusterError):
+    """A leader does not show its log as far as it was seen to go."""
+
+    code = "END_UNSEEN"
+    retriable = True
+
+
 class GroupAlive(ClusterError):
     """A consumer group has members, and only they may commit for it."""
 

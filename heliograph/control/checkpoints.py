@@ -28,7 +28,7 @@ from heliograph.mirror.demand import checkpoints_topic
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.flow_names import tell_refused
 from heliograph.mirror.joint import neighbours_in, uncommitted
-from heliograph.mirror.ledger import PartitionName
+from heliograph.mirror.ledger import Grade, PartitionName, Translation
 from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.seen import DELETED, GroupCommit, SeenGroup
 
@@ -52,6 +52,8 @@ class Standing(NamedTuple):
     """Where the copy ends on the target: no checkpoint may lead past it."""
     is_shared: bool = False
     """The lowest of several, whose copies share the partition: `upstream` may be another one's the next time."""
+    is_exact: bool = False
+    """The ledger knows where this very record stands."""
 
     def with_neighbour(self, other: Standing | None) -> Standing:
         """The place that skips nothing of either."""
@@ -66,8 +68,9 @@ def plan_checkpoints(
 ) -> list[Checkpoint]:
     """Checkpoints that are news: forward on the target, or back because the group went back on the source.
 
-    MirrorMaker 2's rule, and two more: a checkpoint past what is mirrored (the target lost records) is taken back, and
-    where source partitions share one of the target, their offsets on the source say nothing to each other.
+    MirrorMaker 2's rule, and three more: a checkpoint past what is mirrored (the target lost records) is taken back, so
+    is one that the ledger knows to lead too far (the target's topic was made anew and filled again), and where source
+    partitions share one of the target, their offsets on the source say nothing to each other.
     """
     news = []
     for (group, where), standing in standings.items():
@@ -76,7 +79,7 @@ def plan_checkpoints(
             before is None
             or standing.upstream < before.upstream
             or standing.downstream > before.downstream
-            or (standing.is_shared and standing.downstream < before.downstream)
+            or ((standing.is_shared or standing.is_exact) and standing.downstream < before.downstream)
             or before.downstream > standing.mirrored_end
         ):
             news.append(
@@ -298,26 +301,27 @@ class Carrier:
         for group, found in commits.items():
             for where, commit in found.items():
                 entry = partitions[where.topic, where.partition].entry
-                downstream = self._translate((where.topic, where.partition), commit.offset)
+                found_there = self._translate((where.topic, where.partition), commit.offset)
                 name = self._names.get(group)
                 if name is None:
                     continue
                 remote, start = targets[where]
-                if downstream is None or entry is None:
+                if found_there is None or entry is None:
                     untold.add((name, remote))
                     continue
                 end = max(start, entry.target_offset)
-                offset = max(start, min(downstream, end))
-                standing = Standing(commit.offset, offset, commit.metadata, end)
+                offset = found_there.within(start, end).offset
+                is_exact = found_there.grade is Grade.EXACT
+                standing = Standing(commit.offset, offset, commit.metadata, end, is_exact=is_exact)
                 standings[name, remote] = standing.with_neighbour(standings.get((name, remote)))
         return {place: standing for place, standing in standings.items() if place not in untold}
 
-    def _translate(self, where: PartitionName, offset: int) -> int | None:
+    def _translate(self, where: PartitionName, offset: int) -> Translation | None:
         """By the rule that is set; MirrorMaker 2's has no word for a copy of another number than its source's."""
         if self._flow.flow.offset_translation == "mm2" and self._flow.ledger.target_partition(where) == where[1]:
-            return self._syncs.translate(where, offset)
-        found = self._flow.ledger.translate(where, offset)
-        return found.offset if found is not None else None
+            found = self._syncs.translate(where, offset)
+            return Translation(found, Grade.DEGRADED) if found is not None else None
+        return self._flow.ledger.translate(where, offset)
 
     async def _note(self, commits: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
         """Write down what the groups committed, for the day when the source cannot be asked."""

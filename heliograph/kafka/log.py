@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from heliograph.errors import HeliographError, ProtocolError, Unreachable
+from heliograph.errors import EndUnseen, HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
 from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records
@@ -27,6 +27,8 @@ KeyValue = tuple[bytes, bytes | None]
 READ_BYTES = 4 * 1024 * 1024
 APPEND_BYTES = 512 * 1024
 RETRY_FOR_S = 15.0
+SHOWN_S = 5.0
+"""Within which a new leader shows its log up to where it is replicated; replicas ask twice a second."""
 FETCH_GRACE_S = 15.0
 """A fetch is answered when its wait is over; so much later its connection is taken for broken."""
 PRODUCE_GRACE_S = 5.0
@@ -85,6 +87,8 @@ async def fetch_partition(
             for answer in fetched.partitions:
                 if (fetched.topic, answer.partition) == (key, partition):
                     return answer.error_code, answer
+        if response.throttle_ms > 0:  # a quota is used up: the answer is empty, and the next question waits
+            return await attempt(leader)
         raise ProtocolError("an answer to Fetch lacks the partition", where=connection.where)
 
     return await _at_leader(cluster, topic, partition, attempt, what=f"Fetch at offset {offset}")
@@ -142,8 +146,13 @@ async def read_batches(
     read_committed: bool = False,
     max_bytes: int = READ_BYTES,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """All batches that reach into [start, end); those that hold nothing to see have a record count of 0."""
+    """All batches that reach into [start, end); those that hold nothing to see have a record count of 0.
+
+    Nothing is left out because a leader does not know yet how far its log is replicated, as one that was elected a
+    moment ago: that is waited for. Raises EndUnseen if it takes too long. Behind an open transaction reading ends.
+    """
     offset = start
+    give_up = asyncio.get_running_loop().time() + SHOWN_S
     while offset < end:
         answer = await fetch_partition(
             cluster, topic, partition, offset, max_bytes=max_bytes, max_wait_ms=200, read_committed=read_committed
@@ -156,11 +165,25 @@ async def read_batches(
                 return
             yield header, view
             offset = header.next_offset
-        if offset == before:
-            visible = answer.last_stable_offset if read_committed else answer.high_watermark
-            if visible <= offset or not answer.records:
-                return
+        if offset > before:
+            give_up = asyncio.get_running_loop().time() + SHOWN_S
+        elif answer.high_watermark < end:
+            if asyncio.get_running_loop().time() > give_up:
+                raise _unseen(cluster, topic, partition, answer.high_watermark, end)
+            await cluster.refresh([topic])
+        elif not answer.records or (read_committed and answer.last_stable_offset <= offset):
+            return
+        else:
             raise ProtocolError(f"a fetch at offset {offset} brings other records", where=f'"{cluster.alias}"')
+
+
+def _unseen(cluster: Cluster, topic: str, partition: int, visible: int, end: int) -> EndUnseen:
+    return EndUnseen(
+        f"the log was seen to end at offset {end}, and its leader shows it up to {visible} only",
+        where=f'"{cluster.alias}" {topic}-{partition}',
+        why="the leader changed, and has not heard from its replicas yet or lost records",
+        remedy="it is looked at again; see to brokers that are down",
+    )
 
 
 async def read_records(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> AsyncIterator[Record]:

@@ -53,8 +53,12 @@ MAX_IN_FLIGHT = 5
 
 
 def may_be_forgotten(entry: Entry, now_ms: int) -> bool:
-    """Whether the target's broker may not remember us in this partition, and would take what it has once more."""
-    return entry.n > 0 and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS
+    """Whether the target's broker may not remember us in this partition, and would take what it has once more.
+
+    A count that has just begun goes by the one before it.
+    """
+    has_written = entry.n > 0 or entry.newest_ms >= 0
+    return has_written and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS
 
 
 class State(Enum):

@@ -86,6 +86,7 @@ def first_entry(
         run_source=offset,
         run_target=extent.target_end,
         source_end=extent.source_end,
+        newest_ms=known.newest_ms if known is not None and start.past is not Past.VOID else -1,
         lineage=lineage_at_opening(start.past, offset, known),
         rule=rule,
         modulo=modulo,

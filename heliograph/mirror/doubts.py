@@ -74,11 +74,17 @@ def foreign_writes(copy: PartitionCopy, settled: Settled) -> ForeignWrites:
     )
 
 
-def second_writer(copy: PartitionCopy, records: int) -> SecondWriter:
+def second_writer(copy: PartitionCopy, settled: Settled) -> SecondWriter:
+    start, end = copy.entry.target_offset, settled.entry.target_offset
     return SecondWriter(
-        f'{records} records of this flow stand in "{copy.assignment.target_topic}" that this lane did not send',
+        f'{settled.found} records of this flow stand in "{copy.assignment.target_topic}" that this lane did not send, '
+        f"among offsets {start} to {end - 1}",
         where=copy.assignment.name,
-        why="another process copies the same partition; copying goes on behind them, nothing repeats",
+        why="another process copied the same partition, or an earlier lane's last batch came late; copying goes on "
+        "behind them, nothing repeats",
+        target_start=start,
+        target_end=end,
+        records=settled.found,
     )
 
 

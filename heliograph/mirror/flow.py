@@ -506,7 +506,7 @@ class FlowDriver:
         """A second writer has a name if the lease tells it."""
         if outcome.code != SecondWriter.code or self.tenure is None or not (other := self.tenure.other()):
             return outcome
-        return outcome._replace(text=f"{outcome.text}; the flow's other leader is {other}")
+        return outcome._replace(text=f"{outcome.text}; the last other leader of the flow was {other}")
 
     def restart(self) -> None:
         """Copy again what failed; the next plan and look at the topics take it up."""

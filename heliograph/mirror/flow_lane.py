@@ -79,8 +79,9 @@ class FlowLane:
             time_left_ms=lane.time_left_ms,
             end=lane.end,
             lose=self._lose,
+            begin=self._pump,
         )
-        may_write = self._listener.may_write
+        may_write, may_send = self._listener.may_write, self._listener.may_send
         pace = lane.pace(terms.name, terms.shares[lane.index] if terms.shares else None)
         self._flusher = Flusher(
             self._copies, terms, source=source, target=target, may_write=may_write, pace=pace, ends=ends
@@ -113,7 +114,7 @@ class FlowLane:
             on_doubt=self._on_doubt,
             spawn=lane.spawn,
             copies=len(self._copies),
-            may_send=lambda: lane.time_left_ms() > 0 and may_write(),
+            may_send=lambda: lane.time_left_ms() > 0 and may_send(),
             pace=pace,
         )
         self._pump_due = False

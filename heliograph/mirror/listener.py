@@ -39,8 +39,9 @@ class Listener:
         time_left_ms: Callable[[], int],
         end: Callable[[], None],
         lose: Callable[[], None],
+        begin: Callable[[], None],
     ) -> None:
-        """`owner` is our driver; `end` ends the lane, `lose` its part in this flow."""
+        """`owner` is our driver; `end` ends the lane, `lose` its part in this flow, `begin` says that it may send."""
         self._target = target
         self._terms = terms
         self._owner = owner
@@ -48,10 +49,17 @@ class Listener:
         self._time_left_ms = time_left_ms
         self._end = end
         self._lose = lose
+        self._begin = begin
         self._patience_s = LANE_SHARE * terms.lease_ms / 1000
         self._heard_at = clock()
         """When we last heard that our leader leads."""
-        self._is_deposed = False
+        self._is_deposed = self._is_ended = False
+        self.has_heard = not self._patience_s
+        """All that stood in the ledger was read once: a lane that starts late may be over, or its leader deposed."""
+
+    def may_send(self) -> bool:
+        """Whether records may go out."""
+        return self.has_heard and not self._is_ended and self.may_write()
 
     def may_write(self) -> bool:
         """Whether our leader's lease holds, as far as we have heard; asked before anything is sent.
@@ -77,8 +85,9 @@ class Listener:
                     0,
                     offset,
                     channel="listen",
-                    max_wait_ms=min(wait_ms, max(1, self._time_left_ms())),
+                    max_wait_ms=min(wait_ms, max(1, self._time_left_ms())) if self.has_heard else 0,
                 )
+                is_shown = answer.high_watermark >= offset
                 records = list(formats.iter_ledger(answer.records, offset))
             except HeliographError as error:
                 if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
@@ -89,6 +98,11 @@ class Listener:
                 offset = following
                 if formats.is_word(key):
                     self._hear(formats.parse_ledger(self._terms.group_id, key, value), asked_at)
+            if not self.has_heard and is_shown and (not records or offset >= answer.high_watermark):
+                self.has_heard = True
+                self._begin()
+            elif not is_shown:
+                await asyncio.sleep(PAUSE_S)  # a new leader
 
     def _hear(self, word: formats.LedgerRecord | None, asked_at: float) -> None:
         """An order of our driver's, or a sign that he leads, or that another does.
@@ -99,6 +113,7 @@ class Listener:
         """
         match word:
             case formats.Order() if word.owner == self._owner and word.end_epoch >= self._epoch_id:
+                self._is_ended = True
                 self._end()
             case Lease() if word.term > self._terms.term > 0:
                 self._is_deposed = True

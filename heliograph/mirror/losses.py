@@ -247,7 +247,10 @@ def _extent(outcome: Outcome) -> _Extent:
         case ForeignWrites.code:
             start, end = _number(details, "target_start"), _number(details, "target_end")
             return _Extent(start, end, f"target {start}", on_target=True, records=_number(details, "records"))
-        case PositionUnproven.code:
+        case SecondWriter.code if "target_start" in details:
+            start, end = int(details["target_start"]), int(details["target_end"])
+            return _Extent(start, end, f"target {start}", on_target=True, records=_number(details, "records"))
+        case PositionUnproven.code | SecondWriter.code:
             records = _number(details, "records")
             return _Extent(at, at + records if records >= 0 else UNKNOWN, at)
         case RecordRefused.code if "source_start" in details:

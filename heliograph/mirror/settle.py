@@ -89,6 +89,8 @@ class Tail:
         self.strangers: dict[int, None] = {}
         self._ours = ours
         self._broken = ""
+        self._of_counts: dict[int, int] = {}
+        """How many records of other counts than the entry's stand there."""
         own_start = entry.our_end - 1 if entry.n else entry.our_end
         self.start = max(own_start, min(entry.target_offset, intact))
         """From where on it has to be read."""
@@ -107,11 +109,9 @@ class Tail:
                 self._pass_by(header)
             return
         if header.producer_epoch != entry.count:
-            raise SecondWriter(
-                f"the target has batches of count {header.producer_epoch}, this lane works in count {entry.count}",
-                where=self.copy.assignment.name,
-                why="another driver opened a new count",
-            )
+            known = self._of_counts.get(header.producer_epoch, 0)
+            self._of_counts[header.producer_epoch] = known + header.last_offset_delta + 1
+            return
         if header.base_sequence != self.n % SEQUENCE_MODULUS and not self._broken:
             self._broken = f"sequence {header.base_sequence} follows {self.n}"
         self.last_base_n = self.n
@@ -125,9 +125,22 @@ class Tail:
             self.strangers[header.producer_id] = None
 
     def check(self) -> None:
-        """Whether all that was taken follows each other."""
+        """Whether all that was taken follows each other, and is of one count."""
+        assignment, entry, found = self.copy.assignment, self.entry, self.n - self.entry.n
+        for count, records in self._of_counts.items():
+            if count > entry.count:
+                raise SecondWriter(
+                    f"the target has {records} records of count {count}, this lane works in count {entry.count}: "
+                    f"{records + found} may repeat",
+                    where=assignment.name,
+                    why="another driver opened a new count",
+                    records=records + found,
+                )
+        if self._of_counts:
+            late = sum(self._of_counts.values())
+            raise _unproven(assignment, entry, late + found, f"{late} of them are of an earlier count and came late")
         if self._broken:
-            raise _unproven(self.copy.assignment, self.entry, self.n - self.entry.n, self._broken)
+            raise _unproven(assignment, entry, found, self._broken)
 
 
 async def settle(

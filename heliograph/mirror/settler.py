@@ -249,7 +249,7 @@ class Settler:
             if settled.foreign and not self._terms.marks:  # else they belong there
                 self._on_news(copy, doubts.foreign_writes(copy, settled))
             if settled.found and copy.unsure.forestalled:
-                self._on_news(copy, doubts.second_writer(copy, settled.found))
+                self._on_news(copy, doubts.second_writer(copy, settled))
             self._go(copy, settled)
         finally:
             self._reading.discard(copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,9 +11,10 @@ from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.isolation import visible_batches
-from heliograph.kafka.log import READ_BYTES, fetch_partition, read_batches
+from heliograph.kafka.log import READ_BYTES, SHOWN_S, fetch_partition, read_batches
 from heliograph.mirror.model import Assignment
 
+SOURCE_WAIT_MS = 200
 _OFFSET_OUT_OF_RANGE = 1
 
 
@@ -48,7 +50,9 @@ class SourceLog:
         self._read_committed = read_committed
 
     async def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        """As far as the log goes: what was copied once is there, though a new leader may not show it at once."""
         offset = start
+        give_up = time.monotonic() + SHOWN_S
         while True:
             answer = await self._fetch(offset)
             before = offset
@@ -57,14 +61,23 @@ class SourceLog:
             ):
                 yield header, view
                 offset = header.next_offset
-            if offset == before:
+            if offset > before:
+                give_up = time.monotonic() + SHOWN_S
+            elif time.monotonic() > give_up:
                 return
+            else:
+                await self._cluster.refresh([self._assignment.topic])
 
     async def _fetch(self, offset: int) -> Any:
         assignment = self._assignment
         try:
             return await fetch_partition(
-                self._cluster, assignment.topic, assignment.partition, offset, read_committed=self._read_committed
+                self._cluster,
+                assignment.topic,
+                assignment.partition,
+                offset,
+                max_wait_ms=SOURCE_WAIT_MS,
+                read_committed=self._read_committed,
             )
         except HeliographError as error:
             if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:

@@ -60,6 +60,13 @@ def test_a_checkpoint_past_what_is_mirrored_is_taken_back() -> None:
     assert news(5, 10, checkpoint(5, 105), end=10) == [checkpoint(5, 10)]
 
 
+def test_a_checkpoint_that_the_ledger_knows_to_lead_too_far_is_taken_back() -> None:
+    """The target's topic was made anew, and filled again from a source that had lost its first 300 records."""
+    refilled = Standing(500, 200, "", 700, is_exact=True)
+    assert plan_checkpoints({KEY: refilled}, last_of([checkpoint(500, 500)])) == [checkpoint(500, 200)]
+    assert plan_checkpoints({KEY: refilled}, last_of([checkpoint(500, 200)])) == []
+
+
 def test_after_a_restart_a_worse_translation_by_syncs_is_withheld() -> None:
     """The vector of MM2's own test: syncs at 175, 275, 375, 475, the last checkpoint at 201."""
     store = SyncStore()

@@ -24,6 +24,7 @@ from heliograph.mirror.copynames import Rank, claims_of, may_clash, names_of, pl
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.flow_names import NAMED
+from heliograph.mirror.ledger import Translation
 from heliograph.mirror.rights import flow_rights
 from heliograph.preflight import topics as preflight
 from heliograph.preflight.applications import mirrored_topics
@@ -376,10 +377,10 @@ def test_checkpoints_and_offsets_have_the_name_on_the_target(monkeypatch: pytest
     groups = Groups(EU, ["billing"], monkeypatch)
     groups.refresh()
     groups.flow.ledger.partition(("t", 0)).entry = ENTRY.moved(target_offset=50)
-    monkeypatch.setattr(groups.carrier, "_translate", lambda where, offset: offset + 10)
+    monkeypatch.setattr(groups.carrier, "_translate", lambda where, offset: Translation(offset + 10))
     where, remote = TopicPartition("t", 0), TopicPartition("A.t", 0)
     found = groups.carrier._standings({"billing": {where: Commit(5, "m")}}, {where: (remote, 0)})
-    assert found == {("eu-billing", remote): Standing(5, 15, "m", 50)}
+    assert found == {("eu-billing", remote): Standing(5, 15, "m", 50, is_exact=True)}
 
 
 # -- translate

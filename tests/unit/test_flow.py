@@ -118,9 +118,9 @@ def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) 
     flow.note_trouble(Trouble(topic="t", partition=0, code="SECOND_WRITER", text="SECOND_WRITER: x", final=False))
     flow._answer(("t", 1), Outcome("SECOND_WRITER", "another count", ENTRY), {})
     assert [record.getMessage() for record in caplog.records] == [
-        "SECOND_WRITER: x; the flow's other leader is host host-other (pid 7); went on behind them",
+        "SECOND_WRITER: x; the last other leader of the flow was host host-other (pid 7); went on behind them",
         (
-            "SECOND_WRITER: a->b t-1: another count; the flow's other leader is host host-other (pid 7); "
+            "SECOND_WRITER: a->b t-1: another count; the last other leader of the flow was host host-other (pid 7); "
             f"went on at {ENTRY.source_offset}"
         ),
     ]

@@ -13,6 +13,7 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.mirror import formats, listener
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.lease import Lease, Process, Tenancy, clock
+from tests.fake_cluster import FETCH, Call
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
 
 TERM = 4
@@ -33,6 +34,29 @@ def test_a_lane_ends_at_once_when_another_leads() -> None:
             renew(world, "another", TERM + 1)
             await lane.end()
             assert time.monotonic() - began < 2.0
+
+    run(test())
+
+
+@pytest.mark.parametrize("word", ["another leads", "an order to end"])
+def test_a_lane_that_starts_late_sends_nothing_before_it_has_heard_what_happened(word: str) -> None:
+    """As on an executor that stood still between the plan and the start of its task."""
+
+    async def test() -> None:
+        async with World() as world:
+            terms = world.terms(duration_ms=60_000, term=TERM, lease_ms=60_000)
+            if word == "another leads":
+                renew(world, "another", TERM + 1)
+            else:
+                world.order()
+            world.target.control(FETCH, slowly)
+            world.source.append("t", 0, recent(0, 2))
+            await asyncio.wait_for(Lane(0, world.assignments(), terms).run(), 10)
+            assert world.copied() == []
+
+    async def slowly(call: Call) -> Any:
+        await asyncio.sleep(0.3)
+        return await call.proceed()
 
     run(test())
 
@@ -96,7 +120,7 @@ def test_where_two_lanes_write_at_once_the_log_is_exact_and_the_second_writer_is
             finally:
                 task.cancel()
             assert world.copied() == numbers(400)
-            assert "another process copies the same partition" in told(world)[0]
+            assert "another process copied the same partition" in told(world)[0]
 
     def told(world: World) -> list[str]:
         return [

@@ -143,3 +143,4 @@ def test_the_target_may_have_forgotten_us_behind_records_over_twelve_hours_old()
     assert not may_be_forgotten(copied.moved(newest_ms=now - 11 * hour), now)
     assert may_be_forgotten(copied, now), "nothing is known of its time"
     assert not may_be_forgotten(ENTRY, now), "nothing was copied"
+    assert may_be_forgotten(ENTRY.moved(newest_ms=now - 13 * hour), now), "the count before copied old records"

@@ -205,8 +205,17 @@ def test_a_source_that_lost_the_records_in_between_is_unproven() -> None:
 def test_a_later_count_on_the_target_is_a_second_writer() -> None:
     source, target = make_source([(3, 0, 0)]), MemoryLog()
     copy_all(source, target, ENTRY.moved(count=4))
-    with pytest.raises(SecondWriter):
+    with pytest.raises(SecondWriter, match=r"3 records of count 4, .* 3 may repeat") as caught:
         settle_now(ENTRY, source, target)
+    assert caught.value.details["records"] == 3
+
+
+def test_batches_of_an_earlier_count_that_came_late_are_announced_with_their_number() -> None:
+    source, target = make_source([(3, 0, 0), (2, 0, 0)]), MemoryLog()
+    copy_all(source, target, ENTRY.moved(count=0))
+    with pytest.raises(PositionUnproven, match="5 of them are of an earlier count") as caught:
+        settle_now(ENTRY.moved(count=1), source, target)
+    assert caught.value.details["records"] == 5
 
 
 def test_foreign_records_twice_while_the_source_is_idle_are_no_loss() -> None:
