@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from heliograph.config.settings import Flow, Settings
@@ -116,9 +116,14 @@ async def refuse_beside_mm2(flow: Flow, target: Cluster) -> None:
         )
 
 
-def refuse_too_many_replicas(flow: Flow, target: Catalogue, remotes: Iterable[str]) -> None:
-    """More replicas than the target has brokers."""
-    fault = too_few_brokers(flow, target, remotes)
+def refuse_too_many_replicas(flow: Flow, target: Catalogue, remotes: Collection[str]) -> None:
+    """More replicas than the target has brokers.
+
+    Of copies only before the first one is there: later some brokers may be down for a while, and the target refuses
+    what it cannot make topic by topic.
+    """
+    has_begun = any(name in target.topics for name in remotes)
+    fault = too_few_brokers(flow, target, () if has_begun else remotes)
     if fault is not None:
         raise fault
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
@@ -14,8 +15,10 @@ from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 from heliograph.kafka.batch import NewRecord
-from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.cluster import Catalogue, Cluster, TopicMeta
+from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror import formats, obstacles
+from heliograph.mirror.demand import internal_topics
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from tests.fake_cluster import FETCH, Call, FakeCluster
 from tests.unit.logs import ENTRY
@@ -41,6 +44,16 @@ def test_source_and_target_with_one_cluster_id_are_refused() -> None:
         obstacles.refuse_one_cluster(flow, known("x"), known("x"))
     obstacles.refuse_one_cluster(flow, known("x"), known("y"))
     obstacles.refuse_one_cluster(flow, known(""), known(""))
+
+
+def test_too_few_brokers_for_new_copies_end_a_first_start_and_not_one_while_brokers_are_down() -> None:
+    [flow] = settings_of("replication.factor = 2\noffset.storage.replication.factor = 1\n").flows
+    internal = [topic.name for topic in internal_topics(flow)]
+    for copies, is_refused in (([], True), (["a.begun"], False)):
+        topics = {name: TopicMeta(name, UUID(int=1), ()) for name in (*internal, *copies)}
+        target = Catalogue(cluster_id="c", brokers={1: BrokerAddress("b", 9092)}, topics=topics)
+        with pytest.raises(ConfigError, match="1 broker, too few") if is_refused else contextlib.nullcontext():
+            obstacles.refuse_too_many_replicas(flow, target, ["a.begun", "a.new"])
 
 
 def test_marks_want_clusters_with_an_id() -> None:
