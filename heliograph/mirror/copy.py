@@ -54,7 +54,7 @@ MAX_IN_FLIGHT = 5
 
 def may_be_forgotten(entry: Entry, now_ms: int) -> bool:
     """Whether the target's broker may not remember us in this partition, and would take what it has once more."""
-    return entry.n > 0 and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS
+    return entry.is_unfenced or (entry.n > 0 and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS)
 
 
 class State(Enum):
@@ -412,7 +412,7 @@ class PartitionCopy:
         rewrite_header(
             view,
             producer_id=self.producer_id,
-            producer_epoch=self.entry.count,
+            producer_epoch=self.entry.producer_epoch,
             base_sequence=self._next_n % SEQUENCE_MODULUS,
         )
         piece = Piece(

@@ -63,6 +63,8 @@ class Unsettled(NamedTuple):
     assignment: Assignment
     entry: Entry
     producer_id: int
+    former_ids: tuple[int, ...] = ()
+    """Those that the copy has used up (`remap`)."""
 
 
 class _Proof(NamedTuple):
@@ -102,13 +104,20 @@ class Tail:
             # If compaction or retention took our last batch, the sequence of the next one speaks for itself.
             _check_anchor(self.copy, header)
             return
+        if header.producer_id in self.copy.former_ids:
+            raise SecondWriter(
+                f"the target has batches of producer id {header.producer_id}, this lane goes on under {producer_id}",
+                where=self.copy.assignment.name,
+                why="they came late, or another lane sent them; the id has used up its counts",
+            )
         if header.producer_id != producer_id:
             if not header.is_control and header.base_offset >= entry.target_offset:
                 self._pass_by(header)
             return
-        if header.producer_epoch != entry.count:
+        if header.producer_epoch != entry.producer_epoch:
             raise SecondWriter(
-                f"the target has batches of count {header.producer_epoch}, this lane works in count {entry.count}",
+                f"the target has batches of count {entry.count - entry.producer_epoch + header.producer_epoch}, "
+                f"this lane works in count {entry.count}",
                 where=self.copy.assignment.name,
                 why="another driver opened a new count",
             )
@@ -204,7 +213,7 @@ async def look_between(copy: Unsettled, base_offset: int, *, target: LogReader) 
     async for header, _ in target.batches(entry.our_end - 1 if is_next else entry.target_offset, base_offset):
         if header.base_offset < entry.our_end:
             _check_anchor(copy, header)
-        elif header.producer_id == copy.producer_id and header.base_offset < base_offset:
+        elif header.producer_id in (copy.producer_id, *copy.former_ids) and header.base_offset < base_offset:
             raise SecondWriter(
                 f"a batch of ours at target offset {header.base_offset} that this lane did not send",
                 where=copy.assignment.name,
@@ -232,7 +241,7 @@ def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
     ours = (
         header.next_offset == entry.our_end
         and header.producer_id == copy.producer_id
-        and header.producer_epoch == entry.count
+        and header.producer_epoch == entry.producer_epoch
         and sequence == (entry.n - 1) % SEQUENCE_MODULUS
     )
     if not ours:
