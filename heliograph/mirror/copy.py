@@ -58,7 +58,7 @@ def may_be_forgotten(entry: Entry, now_ms: int) -> bool:
     A count that has just begun goes by the one before it.
     """
     has_written = entry.n > 0 or entry.newest_ms >= 0
-    return has_written and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS
+    return entry.is_unfenced or (has_written and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS)
 
 
 class State(Enum):
@@ -416,7 +416,7 @@ class PartitionCopy:
         rewrite_header(
             view,
             producer_id=self.producer_id,
-            producer_epoch=self.entry.count,
+            producer_epoch=self.entry.producer_epoch,
             base_sequence=self._next_n % SEQUENCE_MODULUS,
         )
         piece = Piece(

@@ -102,9 +102,7 @@ class FlowDriver:
         self._waits = Waits(flow.name)
         self._unwritten = Unwritten(flow.name)
         self._absent = Spell()
-        self._producer_ids = [-1]
-        """By row (`remap`)."""
-        self._standing = Standing(flow.name)
+        self._standing = Standing()
         self._remapped: dict[str, str] = {}  # what was told of topics that share their target's partitions
         self._reopening: frozenset[PartitionName] = frozenset()
         """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
@@ -178,7 +176,7 @@ class FlowDriver:
         """
         flow = self.flow
         try:
-            claim = await self._claim(row=0)
+            await self._claim(row=0)
         except ClusterChanged as error:
             await self.losses.keep_changed(error, self.ledger_topic)
             raise
@@ -192,7 +190,6 @@ class FlowDriver:
         )
         store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
         await store.read_on(self.target, self.ledger_topic, self.ledger)
-        self._producer_ids = [claim.producer_id]
         self._standing.begin(self.ledger, stored.found)
         self._seen, self._looks_for_new = None, True
         await self._keep_troubles(over=list(self.ledger.troubles))
@@ -200,9 +197,9 @@ class FlowDriver:
             self.losses.stopped.pop(where, None)
         await self.discover()
 
-    async def _claim(self, *, row: int) -> formats.Claim:
-        """The flow's producer id of a row (`remap`)."""
-        return await store.claim_producer_id(
+    async def _claim(self, *, row: int) -> None:
+        """Have a producer id for a row of the flow (`remap`)."""
+        await store.claim_producer_id(
             self.target,
             self.ledger_topic,
             self.ledger,
@@ -269,7 +266,8 @@ class FlowDriver:
         self.missed &= {topic for topic, _ in self.entries}
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
-        await self._claim_rows(fresh, places)
+        begun = self._standing.known
+        await self._claim_rows({where: begun[where].count for where in fresh if where in begun}, places)
         is_first = first_asked(self.flow, self.ledger.asked, is_new=not self._standing.known)
         enrolled = await self._enrol(fresh, is_first)
         await self._note_asked({topic: len(source.topics[topic].partitions) for topic in wanted}, is_first)
@@ -340,12 +338,11 @@ class FlowDriver:
         await self._begin(points)
         return sum(where in standing.entries for where in fresh)
 
-    async def _claim_rows(self, partitions: Collection[PartitionName], places: Places) -> None:
+    async def _claim_rows(self, counts: Mapping[PartitionName, int], places: Places) -> None:
         """Claim a producer id for every row that partitions stand in, before anything is sent under it."""
-        rows = places.rows(partitions)
-        while len(self._producer_ids) < rows:
+        for row in sorted(places.rows(counts) - self.ledger.producer_ids.keys()):
             self._check_lead()
-            self._producer_ids.append((await self._claim(row=len(self._producer_ids))).producer_id)
+            await self._claim(row=row)
 
     async def _begin(self, points: Mapping[PartitionName, StartPoint]) -> None:
         """Open counts where the ledger has no place, or somebody set another, and say where; the rest waits."""
@@ -363,17 +360,21 @@ class FlowDriver:
         tell_beginnings(self.name, self.entries, found, points, wishes)
 
     async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
-        if starts:
-            await open_counts(
-                starts,
-                self._standing,
-                flow=self.flow,
-                terms=self.terms(),
-                source=self.source,
-                target=self.target,
-                ledger=self.ledger,
-                check=self._check_lead,
-            )
+        if not starts:
+            return
+        standing = self._standing
+        places = Places(self.flow, standing.known, source=self.source.catalogue, target=self.target.catalogue)
+        await self._claim_rows({where: standing.next_count(where) for where in starts}, places)
+        await open_counts(
+            starts,
+            standing,
+            flow=self.flow,
+            terms=self.terms(),
+            source=self.source,
+            target=self.target,
+            ledger=self.ledger,
+            check=self._check_lead,
+        )
 
     def _check_lead(self) -> None:
         if self.tenure is not None:
@@ -410,7 +411,7 @@ class FlowDriver:
             self.flow,
             self._settings,
             is_local=self._is_local,
-            producer_ids=self._producer_ids,
+            producer_ids=self.ledger.producer_ids,
             ledger_topic=self.ledger_topic,
             ledger_end=self.ledger.end,
             offset_partitions=self._offset_partitions(),
@@ -481,7 +482,6 @@ class FlowDriver:
             and (remote := places.target(where)) is not None
             and target.leader_of(*remote) is not None
         }
-        await self._claim_rows(found, places)
         await self._open_counts(found)
 
     def _answer(self, where: PartitionName, outcome: Outcome, starts: dict[PartitionName, Start]) -> None:

@@ -258,7 +258,7 @@ class Ledger:
     group_id: str
     claim: formats.Claim | None = None
     further_claims: dict[int, formats.Claim] = field(default_factory=dict)
-    """Of the rows after the first (`remap`)."""
+    """By row, of those after the first (`remap`)."""
     condition: formats.Condition | None = None
     partitions: dict[PartitionName, PartitionLedger] = field(default_factory=dict)
     contact_ms: int = 0
@@ -290,6 +290,12 @@ class Ledger:
 
     def claim_of(self, row: int) -> formats.Claim | None:
         return self.further_claims.get(row) if row else self.claim
+
+    @property
+    def producer_ids(self) -> dict[int, int]:
+        """By row, as far as they are claimed."""
+        first = {} if self.claim is None else {0: self.claim.producer_id}
+        return first | {row: claim.producer_id for row, claim in self.further_claims.items()}
 
     def partition(self, where: PartitionName) -> PartitionLedger:
         found = self.partitions.get(where)

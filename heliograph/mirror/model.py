@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.mirror.remap import SAME, row_of, target_partition
+from heliograph.mirror.remap import COUNTS_OF_AN_ID, SAME, producer_epoch_of, row_of, target_partition, turn_of
 
 NOT_LATE = -1
 """Nothing of a partition is on its way to the target: all that was sent was answered."""
@@ -32,8 +32,9 @@ SEQUENCE_MODULUS = 1 << 31
 class Entry:
     """Where the copy of one partition stands.
 
-    The count: `n` records were copied under producer epoch `count`, and the next
-    one has sequence n modulo 2^31. `source_offset` is the position, the next
+    The count: `n` records were copied in the count of this number, and the next one
+    has sequence n modulo 2^31. Counts go on beyond a producer's epochs: their number
+    tells the producer id and the epoch (`remap`). `source_offset` is the position, the next
     source offset to copy; `target_offset` the offset its copy is expected to get.
     The open run began at (`run_source`, `run_target`): since then source offset
     s is target offset s - run_source + run_target.
@@ -63,6 +64,21 @@ class Entry:
     """By which rule the records of this count are taken (`FlowTerms.rule`); empty in entries of older releases."""
     modulo: int = SAME
     """Over so many partitions of the target its topic is spread (`remap`)."""
+
+    @property
+    def producer_epoch(self) -> int:
+        return producer_epoch_of(self.count)
+
+    @property
+    def turn(self) -> int:
+        """How many producer ids the copy has used up (`remap`)."""
+        return turn_of(self.count)
+
+    @property
+    def is_unfenced(self) -> bool:
+        """No later epoch shuts out what comes late: the id is at its last one, or has just followed one that was."""
+        is_last = self.producer_epoch == COUNTS_OF_AN_ID - 1
+        return is_last or (self.turn > 0 and self.producer_epoch == 0 and self.n == 0)
 
     def moved(self, **changes: Any) -> Entry:
         """As `dataclasses.replace`, which takes four times as long: this happens twice for every batch."""
@@ -144,16 +160,26 @@ class FlowTerms:
     """How long the leader may be silent; 0: there is no lease."""
     shares: tuple[float, ...] = ()
     """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
-    further_ids: tuple[int, ...] = ()
-    """Producer ids of the rows after the first (`remap`)."""
+    further_ids: tuple[tuple[int, int], ...] = ()
+    """(row, producer id) of the rows after the first (`remap`)."""
+
+    @property
+    def ids_by_row(self) -> dict[int, int]:
+        return {0: self.producer_id, **dict(self.further_ids)}
 
     @property
     def producer_ids(self) -> tuple[int, ...]:
-        """By row."""
-        return self.producer_id, *self.further_ids
+        return tuple(self.ids_by_row.values())
 
     def producer_id_of(self, assignment: Assignment) -> int:
-        return self.producer_ids[row_of(assignment.partition, assignment.entry.modulo)]
+        entry = assignment.entry
+        return self.ids_by_row[row_of(assignment.partition, entry.modulo, entry.turn)]
+
+    def former_ids_of(self, assignment: Assignment) -> tuple[int, ...]:
+        """Those that the copy has used up."""
+        ids, entry = self.ids_by_row, assignment.entry
+        rows = (row_of(assignment.partition, entry.modulo, turn) for turn in range(entry.turn))
+        return tuple(ids[row] for row in rows if row in ids)
 
     @property
     def rule(self) -> str:

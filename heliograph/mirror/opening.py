@@ -20,7 +20,7 @@ from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.model import Entry, FlowTerms
 from heliograph.mirror.places import Places
 from heliograph.mirror.rebuild import rebuild_ledger
-from heliograph.mirror.remap import row_of
+from heliograph.mirror.remap import row_of, turn_of
 from heliograph.mirror.runs import Page
 from heliograph.mirror.standing import Standing
 
@@ -40,7 +40,7 @@ async def open_counts(
 ) -> None:
     """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
 
-    A partition without a leader, a topic or a count that is left waits for the next look. `check` raises if we may
+    A partition without a leader, a topic or a claimed producer id waits for the next look. `check` raises if we may
     not write any more.
     """
     opened: dict[PartitionName, Entry] = {}
@@ -48,12 +48,13 @@ async def open_counts(
     former: dict[PartitionName, dict[int, Page | None]] = {}
     places = Places(flow, standing.known, source=source.catalogue, target=target.catalogue)
     homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
-    found = {where: home for where, home in homes.items() if home is not None and home.row < len(terms.producer_ids)}
+    found = {where: home for where, home in homes.items() if home is not None}
+    rows = terms.ids_by_row.keys()
     for where, extent in (await _extents(found, source=source, target=target)).items():
         start, known, home = starts[where], standing.known.get(where), found[where]
         is_there = topic_ids(where, flow, source=source, target=target) == (home.source_id, home.target_id)
-        count = standing.next_count(where) if is_there else None
-        if count is None:
+        count = standing.next_count(where)
+        if not is_there or row_of(where[1], home.modulo, turn_of(count)) not in rows:
             continue
         opened[where] = first_entry(
             start,
@@ -106,7 +107,6 @@ class _Home(NamedTuple):
     source_id: str
     target_id: str
     modulo: int
-    row: int
     target: TopicPartition
 
 
@@ -118,7 +118,7 @@ def _home_of(where: PartitionName, places: Places, flow: Flow, *, source: Cluste
     )
     if ids is None or modulo is None or remote is None:
         return None
-    return _Home(*ids, modulo, row_of(where[1], modulo), remote)
+    return _Home(*ids, modulo, remote)
 
 
 async def source_offsets(

@@ -13,7 +13,7 @@ from heliograph.kafka.cluster import Catalogue, TopicMeta
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.model import Entry
-from heliograph.mirror.remap import SAME, plan_modulo, row_of, target_partition
+from heliograph.mirror.remap import SAME, plan_modulo, row_of, target_partition, turn_of
 
 
 class Places:
@@ -71,9 +71,13 @@ class Places:
             and (modulo or self._sources(topic) <= self._targets(topic) or (topic, partition) in begun)
         ]
 
-    def rows(self, partitions: Iterable[PartitionName]) -> int:
-        """How many rows they need, each with a producer id."""
-        return 1 + max((row_of(where[1], self.modulo(where) or SAME) for where in partitions), default=0)
+    def rows(self, counts: Mapping[PartitionName, int]) -> set[int]:
+        """In which rows partitions stand under these counts, each with a producer id."""
+        return {
+            row_of(where[1], modulo, turn_of(count))
+            for where, count in counts.items()
+            if (modulo := self.modulo(where)) is not None
+        }
 
     def remapped(self, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Topics whose copies share partitions of the target, and how, for people."""

@@ -11,21 +11,40 @@ partition, is still that of one source partition.
 
 The first row stands where it would stand anyway, under the flow's first id: whoever knows nothing of remapping is
 right about it.
+
+An id has a last count, since producer epochs are 15 bits wide. The copy goes on under a further id then, in the next
+turn, and each turn has rows of its own:
+
+    count              0 ... 32767  32768 ... 65535  65536 ...
+    producer epoch     0 ... 32767      0 ... 32767      0 ...
+    turn                         0                1          2
 """
 
 from __future__ import annotations
 
 SAME = 0
 """Instead of a modulo: the copy has the number of its source."""
+COUNTS_OF_AN_ID = 1 << 15
+ROWS_OF_A_TURN = 1 << 31
+"""More than partitions can be: rows of different turns never meet, whatever a topic grows to."""
 
 
 def target_partition(partition: int, modulo: int) -> int:
     return partition % modulo if modulo else partition
 
 
-def row_of(partition: int, modulo: int) -> int:
+def turn_of(count: int) -> int:
+    """How many producer ids the copy has used up."""
+    return count // COUNTS_OF_AN_ID
+
+
+def producer_epoch_of(count: int) -> int:
+    return count % COUNTS_OF_AN_ID
+
+
+def row_of(partition: int, modulo: int, turn: int = 0) -> int:
     """Which of the flow's producer ids the copy has."""
-    return partition // modulo if modulo else 0
+    return turn * ROWS_OF_A_TURN + (partition // modulo if modulo else 0)
 
 
 def plan_modulo(partition: int, *, sources: int, targets: int, in_use: int, remaps: bool) -> int | None:

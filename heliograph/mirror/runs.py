@@ -50,7 +50,7 @@ class Page:
     start: int
     end: int
     count: int
-    """The producer epoch under which it was copied."""
+    """Under which it was copied."""
     target: int
     """The first run's target offset; without runs, the target's end at that time."""
     number: int

@@ -359,8 +359,9 @@ class Sender:
         """Read what stands between a copy's last piece and its oldest one in flight before that is believed."""
         failure: HeliographError | None = None
         log = TargetLog(self._cluster, copy.assignment, max_bytes=LOOK_BYTES)
+        sought = Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
         try:
-            await look_between(Unsettled(copy.assignment, copy.entry, copy.producer_id), base_offset, target=log)
+            await look_between(sought, base_offset, target=log)
         except HeliographError as error:
             failure = error
         finally:

@@ -32,6 +32,9 @@ from heliograph.mirror.marks import Marks
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
+_USED_UP = -1
+"""Any count of a producer id that the copy has used up."""
+
 
 class LogReader(Protocol):
     """Reads the batches of one partition that reach into [start, end)."""
@@ -63,6 +66,8 @@ class Unsettled(NamedTuple):
     assignment: Assignment
     entry: Entry
     producer_id: int
+    former_ids: tuple[int, ...] = ()
+    """Those that the copy has used up (`remap`)."""
 
 
 class _Proof(NamedTuple):
@@ -104,13 +109,15 @@ class Tail:
             # If compaction or retention took our last batch, the sequence of the next one speaks for itself.
             _check_anchor(self.copy, header)
             return
+        if header.producer_id in self.copy.former_ids:
+            self._pass_over(header, _USED_UP)
+            return
         if header.producer_id != producer_id:
             if not header.is_control and header.base_offset >= entry.target_offset:
                 self._pass_by(header)
             return
-        if header.producer_epoch != entry.count:
-            known = self._of_counts.get(header.producer_epoch, 0)
-            self._of_counts[header.producer_epoch] = known + header.last_offset_delta + 1
+        if header.producer_epoch != entry.producer_epoch:
+            self._pass_over(header, entry.count - entry.producer_epoch + header.producer_epoch)
             return
         if header.base_sequence != self.n % SEQUENCE_MODULUS and not self._broken:
             self._broken = f"sequence {header.base_sequence} follows {self.n}"
@@ -123,6 +130,9 @@ class Tail:
         if header.producer_id not in self._ours:
             self.foreign += header.last_offset_delta + 1
             self.strangers[header.producer_id] = None
+
+    def _pass_over(self, header: BatchHeader, count: int) -> None:
+        self._of_counts[count] = self._of_counts.get(count, 0) + header.last_offset_delta + 1
 
     def check(self) -> None:
         """Whether all that was taken follows each other, and is of one count."""
@@ -217,7 +227,7 @@ async def look_between(copy: Unsettled, base_offset: int, *, target: LogReader) 
     async for header, _ in target.batches(entry.our_end - 1 if is_next else entry.target_offset, base_offset):
         if header.base_offset < entry.our_end:
             _check_anchor(copy, header)
-        elif header.producer_id == copy.producer_id and header.base_offset < base_offset:
+        elif header.producer_id in (copy.producer_id, *copy.former_ids) and header.base_offset < base_offset:
             raise SecondWriter(
                 f"a batch of ours at target offset {header.base_offset} that this lane did not send",
                 where=copy.assignment.name,
@@ -245,7 +255,7 @@ def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
     ours = (
         header.next_offset == entry.our_end
         and header.producer_id == copy.producer_id
-        and header.producer_epoch == entry.count
+        and header.producer_epoch == entry.producer_epoch
         and sequence == (entry.n - 1) % SEQUENCE_MODULUS
     )
     if not ours:

@@ -214,7 +214,10 @@ class Settler:
     async def _settle_by_tail(self, copies: Sequence[PartitionCopy], target_end: int) -> None:
         """Of copies into one partition of the target."""
         target = TargetLog(self._target, copies[0].assignment)
-        unsettled = [Unsettled(copy.assignment, copy.entry, copy.producer_id) for copy in copies]
+        unsettled = [
+            Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
+            for copy in copies
+        ]
         try:
             tails = await read_tails(
                 unsettled,

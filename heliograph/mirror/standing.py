@@ -7,11 +7,9 @@ that are stopped or not selected now: if they come back, their copy goes on from
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Mapping
 
-from heliograph.errors import ConfigError
 from heliograph.kafka.types import may_be_same_topic
 from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.ledger import Ledger, PartitionName
@@ -19,16 +17,11 @@ from heliograph.mirror.model import NOT_LATE, Entry, LedgerRow
 from heliograph.mirror.outcomes import Outcome, source_made_anew, target_made_anew
 from heliograph.mirror.runs import OpenPage
 
-log = logging.getLogger("heliograph")
-
-MAX_COUNT = 32767
-
 
 class Standing:
     """Of all partitions of a flow."""
 
-    def __init__(self, flow: str) -> None:
-        self._flow = flow
+    def __init__(self) -> None:
         self.entries: dict[PartitionName, Entry] = {}
         self.known: dict[PartitionName, Entry] = {}
         self.pages: dict[PartitionName, OpenPage] = {}
@@ -39,7 +32,6 @@ class Standing:
         """Those of which nothing is on its way to the target: all that lanes sent was answered."""
         self._seen_at: dict[PartitionName, float] = {}
         """Since when lanes have watched the target of others."""
-        self._used_up: set[PartitionName] = set()
 
     def begin(self, ledger: Ledger, positions: dict[PartitionName, int]) -> None:
         """Forget what was before: a new leader knows what is written on the target."""
@@ -104,22 +96,10 @@ class Standing:
         self._answered.clear()
         self._seen_at.clear()
 
-    def next_count(self, where: PartitionName) -> int | None:
-        """None if there is none left: the partition stands still, which is said once."""
+    def next_count(self, where: PartitionName) -> int:
+        """The number of the count that a partition opens next."""
         previous = self.entries.get(where) or self.known.get(where)
-        count = previous.count + 1 if previous else 0
-        if count <= MAX_COUNT:
-            return count
-        if where not in self._used_up:
-            self._used_up.add(where)
-            error = ConfigError(
-                f"{where[0]}-{where[1]} has used up its {MAX_COUNT} counts",
-                where=self._flow,
-                why="it is not mirrored any more; the others are",
-                remedy="give the flow another group.id",
-            )
-            log.error("%s", error)
-        return None
+        return previous.count + 1 if previous else 0
 
 
 def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str) -> Entry | Start | Outcome:

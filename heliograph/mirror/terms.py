@@ -5,7 +5,7 @@ Made anew for every epoch, so that changed settings and secrets reach the lanes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.compression import Codec
@@ -24,7 +24,7 @@ def terms_of(
     settings: Settings,
     *,
     is_local: bool,
-    producer_ids: Sequence[int],
+    producer_ids: Mapping[int, int],
     ledger_topic: str,
     ledger_end: int,
     offset_partitions: int,
@@ -32,7 +32,8 @@ def terms_of(
     source_cluster_id: str = "",
     target_cluster_id: str = "",
 ) -> FlowTerms:
-    """`ledger_end` is from where lanes listen, `term` that of our lease, if the flow has one."""
+    """`producer_ids` are by row, `ledger_end` is from where lanes listen, `term` that of our lease, if the flow has
+    one."""
     consumer = flow.source_consumer
     return FlowTerms(
         name=flow.name,
@@ -43,8 +44,8 @@ def terms_of(
         group_id=flow.group_id,
         connector=flow.connector_name,
         client_id=client_id_of(flow),
-        producer_id=producer_ids[0],
-        further_ids=tuple(producer_ids[1:]),
+        producer_id=producer_ids.get(0, -1),
+        further_ids=tuple(sorted((row, found) for row, found in producer_ids.items() if row)),
         ledger_topic=ledger_topic,
         ledger_end=ledger_end,
         offset_topic=flow.offset_storage_topic,

@@ -262,6 +262,16 @@ def test_ledger_records_come_back_for_their_group_only(
     assert formats.is_foreign("g", formats.encode_position_key("A", "t", 0))
 
 
+def test_counts_beyond_the_epochs_of_a_producer_are_written_as_any_other() -> None:
+    entry, page = ENTRY.moved(count=98_304), replace(PAGE, count=98_304)
+    encoded = formats.encode_entry(entry)
+    assert encoded == formats.encode_entry(ENTRY).replace(b'"e":3,', b'"e":98304,')
+    key = formats.encode_entry_key("g", "foo", 7)
+    assert formats.parse_ledger("g", key, encoded) == formats.EntryRecord(topic="foo", partition=7, entry=entry)
+    found = formats.parse_ledger("g", *formats.encode_page("g", "foo", 7, 100, page))
+    assert found == formats.PageRecord(topic="foo", partition=7, start=100, page=page)
+
+
 def test_a_deleted_page_is_told_and_a_broken_one_is_passed_over() -> None:
     key, value = formats.encode_page("g", "foo", 7, 100, PAGE)
     assert value is not None

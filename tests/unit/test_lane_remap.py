@@ -14,15 +14,15 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.mirror import formats, settler
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.model import Assignment, Entry, LedgerRow
-from heliograph.mirror.remap import row_of, target_partition
+from heliograph.mirror.remap import COUNTS_OF_AN_ID, ROWS_OF_A_TURN, row_of, target_partition
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, Cut
 from tests.unit.lanes import GROUP, HEAVY, LEDGER, PRODUCER_ID, Running, World, is_data, numbers, recent, run
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
 SOURCES, TARGETS = 7, 3
-FURTHER_IDS = (5001, 5002)
-IDS = (PRODUCER_ID, *FURTHER_IDS)
+FURTHER_IDS = ((1, 5001), (2, 5002))
+IDS = (PRODUCER_ID, 5001, 5002)
 
 
 class Spread(World):
@@ -124,6 +124,38 @@ def test_every_source_partition_arrives_once_and_in_order_under_an_id_of_its_row
                 rows = {row_of(p, TARGETS) for p in range(SOURCES) if target_partition(p, TARGETS) == index}
                 assert set(sequences) == {IDS[row] for row in rows}
             world.check_translations()
+
+    run(test())
+
+
+def test_copies_that_have_used_up_ids_and_others_share_a_partition_also_from_lane_to_lane() -> None:
+    """What neighbours wrote under any of their ids is passed by, and nothing of it counts as a stranger's."""
+    turns = [0, 1, 0, 1, 0, 2, 0]
+    further = tuple((turn * ROWS_OF_A_TURN + row, 6000 + 10 * turn + row) for turn in range(3) for row in range(3))[1:]
+
+    async def test() -> None:
+        async with Spread() as world:
+            entries = [world.entry(modulo=TARGETS, count=turn * COUNTS_OF_AN_ID + turn) for turn in turns]
+            assignments = world.assignments(*entries)
+            for count in (5, 10):
+                for number in range(count - 5, count):
+                    for partition in range(SOURCES):
+                        world.produce(partition, number, size=HEAVY)
+                async with world.lane(assignments, further_ids=further) as lane:
+                    await until_exact(lane, world, count)
+                # What the second lane begins with is older than what stands on the target.
+                assignments = [
+                    item if item.partition % 2 else world.go_on(lane.rows)[item.partition] for item in assignments
+                ]
+            assert not world.troubles()
+            for index in range(TARGETS):
+                used = {
+                    (header.producer_id, header.producer_epoch)
+                    for header in world.target.partition("a.t", index).headers()
+                }
+                rows = {(row_of(p, TARGETS, turn), turn) for p, turn in enumerate(turns) if p % TARGETS == index}
+                ids = {0: PRODUCER_ID, **dict(further)}
+                assert used == {(ids[row], turn) for row, turn in rows}
 
     run(test())
 

@@ -31,6 +31,7 @@ from heliograph.mirror.runs import OpenPage
 from tests.fake_cluster import PRODUCE, Call
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
 from tests.unit.logs import ENTRY
+from tests.unit.placed import World as PlacedWorld
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
@@ -132,7 +133,9 @@ def test_the_record_path_ends_where_it_is_told(count: int, start: int, length: i
 # -- a lane ----------------------------------------------------------------------------------
 
 
-def refuse_records(world: World, is_bad: Callable[[Record], bool], *, code: int, names_them: bool) -> None:
+def refuse_records(
+    world: World | PlacedWorld, is_bad: Callable[[Record], bool], *, code: int, names_them: bool
+) -> None:
     """The target refuses batches with such records, as a broker does: whole, and naming them if it can."""
 
     async def hook(call: Call) -> Any:

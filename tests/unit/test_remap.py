@@ -35,7 +35,7 @@ from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.model import Assignment, Entry, EpochTerms
 from heliograph.mirror.places import Places
 from heliograph.mirror.plan import plan_epoch, together, useful_lanes
-from heliograph.mirror.remap import SAME, plan_modulo, row_of, target_partition
+from heliograph.mirror.remap import ROWS_OF_A_TURN, SAME, plan_modulo, row_of, target_partition
 from heliograph.mirror.seen import GroupCommit
 from heliograph.mirror.settle import Settled, Unsettled, read_tails, settle
 from heliograph.mirror.shared import share_ends
@@ -64,6 +64,19 @@ def test_copies_of_one_target_partition_stand_in_different_rows(sources: int, ta
     assert len(set(places)) == sources
     assert all(target < targets for target, _ in places)
     assert places[:targets] == [(p, 0) for p in range(min(sources, targets))], "the first row is where it always was"
+
+
+partitions = st.integers(0, 9) | st.integers(0, (1 << 31) - 1)
+copies = st.tuples(partitions, st.integers(0, 3))
+
+
+@given(one=copies, other=copies, modulo=st.integers(0, 4) | st.integers(0, (1 << 31) - 1))
+def test_in_a_target_partition_every_copy_has_a_row_of_its_own_in_every_turn(
+    one: tuple[int, int], other: tuple[int, int], modulo: int
+) -> None:
+    """Whatever the topic grows to: the same id in the same place is the same copy in the same turn."""
+    places = [(target_partition(p, modulo), row_of(p, modulo, turn)) for p, turn in (one, other)]
+    assert (places[0] == places[1]) is (one == other)
 
 
 def test_without_the_setting_a_partition_that_the_target_lacks_has_no_place() -> None:
@@ -120,7 +133,8 @@ def test_whatever_grows_and_whatever_is_set_no_two_copies_meet_under_one_id_and_
                 assert modulo == entry.modulo
             elif where[1] not in late:  # those have no leader now, and are seen to later
                 known[where] = ENTRY.moved(target_topic_id=current, modulo=modulo)
-        assert places.rows(known) >= 1
+        rows = places.rows({where: entry.count for where, entry in known.items()})
+        assert rows >= {row_of(p, entry.modulo) for (_, p), entry in known.items() if entry.target_topic_id == current}
         taken = [
             (target_partition(p, entry.modulo), row_of(p, entry.modulo))
             for (_, p), entry in known.items()
@@ -134,7 +148,8 @@ def test_a_target_that_grows_leaves_copies_where_they_are_and_that_is_said() -> 
     known = {("t", p): ENTRY.moved(target_topic_id=UUID(int=1).hex, modulo=3) for p in range(7)}
     places = Places(flow_of("modulo"), known, source=catalogue("t", 8, 9), target=catalogue("a.t", 5, 1))
     assert [places.target(("t", p)) for p in (4, 7)] == [TopicPartition("a.t", 1), TopicPartition("a.t", 1)]
-    assert places.rows([("t", 7)]) == 3
+    assert places.rows({("t", 7): 0, ("t", 1): 32767}) == {2, 0}
+    assert places.rows({("t", 7): 32768}) == {ROWS_OF_A_TURN + 2}
     [(topic, text)] = places.remapped(["t"])
     assert topic == "t"
     assert "8 partitions are copied into 3" in text

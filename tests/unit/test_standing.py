@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.model import NOT_LATE
-from heliograph.mirror.standing import MAX_COUNT, Standing
+from heliograph.mirror.remap import COUNTS_OF_AN_ID
+from heliograph.mirror.standing import Standing
 from tests.unit.logs import ENTRY, row_of
 
 WHERE = ("t", 0)
 
 
 def test_nothing_is_on_its_way_in_a_first_count_and_after_all_was_answered() -> None:
-    standing = Standing("a->b")
+    standing = Standing()
     standing.take_opened({WHERE: ENTRY})
     assert standing.late_ms(WHERE) == NOT_LATE
     standing.take_row(row_of(late_ms=0))
@@ -23,29 +22,40 @@ def test_nothing_is_on_its_way_in_a_first_count_and_after_all_was_answered() -> 
 
 
 def test_a_later_count_knows_nothing_of_what_the_one_before_sent() -> None:
-    standing = Standing("a->b")
+    standing = Standing()
     standing.take_opened({WHERE: ENTRY.moved(count=3)})
     assert standing.late_ms(WHERE) == 0
 
 
 def test_the_wait_for_late_batches_goes_on_from_lane_to_lane() -> None:
-    standing = Standing("a->b")
+    standing = Standing()
     standing.take_row(row_of(late_ms=3000))
     assert 3000 <= standing.late_ms(WHERE) < 60_000
 
 
 def test_after_lanes_were_lost_something_may_be_on_its_way() -> None:
-    standing = Standing("a->b")
+    standing = Standing()
     standing.take_opened({WHERE: ENTRY})
     standing.take_written(Ledger(group_id="g"))
     assert standing.late_ms(WHERE) == 0
 
 
-def test_a_partition_without_a_count_left_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    standing = Standing("a->b")
-    standing.take_opened({WHERE: ENTRY.moved(count=MAX_COUNT - 1)})
-    assert standing.next_count(WHERE) == MAX_COUNT
-    standing.take_opened({WHERE: ENTRY.moved(count=MAX_COUNT)})
-    assert [standing.next_count(WHERE) for _ in range(3)] == [None] * 3
-    assert len(caplog.records) == 1
-    assert standing.next_count(("t", 1)) == 0
+def test_counts_go_on_when_a_producer_id_has_used_up_its_epochs() -> None:
+    standing = Standing()
+    assert standing.next_count(WHERE) == 0
+    standing.take_opened({WHERE: ENTRY.moved(count=COUNTS_OF_AN_ID - 1)})
+    assert standing.next_count(WHERE) == COUNTS_OF_AN_ID
+    standing.take_opened({WHERE: ENTRY.moved(count=COUNTS_OF_AN_ID)})
+    assert standing.late_ms(WHERE) == 0, "nothing is known of what was sent under the id before"
+    assert standing.next_count(WHERE) == COUNTS_OF_AN_ID + 1
+
+
+def test_what_a_lost_lane_wrote_under_the_id_before_is_older() -> None:
+    ledger, standing = Ledger(group_id="g"), Standing()
+    now = ENTRY.moved(count=COUNTS_OF_AN_ID)
+    for entry in (now, ENTRY.moved(count=COUNTS_OF_AN_ID - 1, n=9, source_offset=9)):
+        ledger.partition(WHERE).take_entry(entry)
+    assert ledger.entries == {WHERE: now}
+    standing.take_opened({WHERE: now})
+    standing.take_written(ledger)
+    assert standing.entries[WHERE] == now
