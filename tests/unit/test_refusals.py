@@ -138,19 +138,15 @@ def refuse_records(
 ) -> None:
     """The target refuses batches with such records, as a broker does: whole, and naming them if it can."""
 
-    async def hook(call: Call) -> Any:
-        if not is_data(call):
-            return await call.proceed()
-        (topic,) = call.request.topic_data
-        (wanted,) = topic.partition_data
+    kind = ProduceResponse.TopicProduceResponse
+    part = kind.PartitionProduceResponse
+
+    def refusal(wanted: Any) -> Any:
+        """None if a partition's batch has no such record."""
         records = memoryview(wanted.records)
         bad = [i for i, record in enumerate(iter_records(parse_header(records), records)) if is_bad(record)]
-        if not bad:
-            return await call.proceed()
-        kind = ProduceResponse.TopicProduceResponse
-        part = kind.PartitionProduceResponse
         named = [part.BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message="bad") for i in bad]
-        answer = part(
+        return bad and part(
             index=wanted.index,
             error_code=code,
             base_offset=-1,
@@ -159,8 +155,16 @@ def refuse_records(
             record_errors=named if names_them else [],
             error_message="refused" if names_them else None,
         )
-        topics = [kind(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])]
-        return ProduceResponse(responses=topics, throttle_time_ms=0)
+
+    async def hook(call: Call) -> Any:
+        refused = []
+        for topic in call.request.topic_data if is_data(call) else ():
+            answers = [answer for wanted in topic.partition_data if (answer := refusal(wanted))]
+            topic.partition_data = [wanted for wanted in topic.partition_data if not refusal(wanted)]
+            refused.append(kind(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+        response = await call.proceed()
+        response.responses = [*response.responses, *refused]
+        return response
 
     world.target.control(PRODUCE, hook)
 
