@@ -96,7 +96,13 @@ def names_of(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
 
 
 def may_clash(one: Flow, other: Flow) -> bool:
-    """Whether two flows may have one name for two topics: with the aliases of their sources in front they cannot."""
+    """Whether two flows may have one name for two topics, and must not.
+
+    With the aliases of their sources in front they have none. Flows that both mark their records share a topic as they
+    share it with applications: each has a producer id of its own, and marks tell whose records are whose.
+    """
+    if one.provenance_headers and other.provenance_headers:
+        return False
     policies = (one.policy, other.policy)
     is_plain = all(type(policy) is DefaultPolicy for policy in policies)
     return one.target == other.target and not (
