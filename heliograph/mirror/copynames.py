@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, NameRefused
+from heliograph.filters import Filter
 from heliograph.naming import MAX_TOPIC, DefaultPolicy, OwnPolicy, is_own_internal_topic
 from heliograph.renaming import without_rules
 
@@ -48,6 +49,8 @@ class NamePlan(NamedTuple):
     """Topics that have none, by their names on the source."""
     home: frozenset[str]
     """Topics that are copies of the target's own, by the rules of the flows that brought them."""
+    taken: frozenset[str]
+    """Names on the target that are somebody's, of this flow or of another that it must not mix with."""
 
 
 def plan_names(
@@ -71,7 +74,7 @@ def plan_names(
     for topic, alike in _alike(wanted, there, owners):
         why = f'brokers take it for the same as "{alike}" in their metrics and do not make both'
         refused[topic] = _refusal(flow, topic, wanted.pop(topic), why)
-    return NamePlan(wanted, refused, home)
+    return NamePlan(wanted, refused, home, frozenset(owners))
 
 
 def _alike(wanted: Mapping[str, str], there: Collection[str], owners: Mapping[str, Claim]) -> list[tuple[str, str]]:
@@ -214,13 +217,20 @@ class GroupPlan(NamedTuple):
     refused: dict[str, NameRefused]
 
 
-def plan_groups(flow: Flow, groups: Iterable[str], *, known: Collection[str] = ()) -> GroupPlan:
-    """Of groups that the flow carries over; of two with one name, `known` are those that had theirs before."""
+def plan_groups(
+    flow: Flow, groups: Iterable[str], *, known: Collection[str] = (), selected: Filter | None = None
+) -> GroupPlan:
+    """Of groups that are `selected`, if not said else those that the flow carries over.
+
+    Of two with one name, `known` are those that had theirs before.
+    """
+    if selected is None and flow.checkpoints is not None:
+        selected = flow.checkpoints.groups
     names: dict[str, str] = {}
     refused: dict[str, NameRefused] = {}
     for group in groups:
         try:
-            if flow.checkpoints is not None and not flow.checkpoints.groups.accepts(group):
+            if selected is not None and not selected.accepts(group):
                 continue
             remote = flow.remote_group(group)
         except ConfigError as error:
