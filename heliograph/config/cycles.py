@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
+from heliograph.errors import ConfigError
 from heliograph.filters import Filter, NameFilter
 from heliograph.naming import DefaultPolicy, IdentityPolicy
 from heliograph.renaming import RenamingPolicy, without_rules
@@ -178,31 +179,41 @@ def returning_names(flows: Sequence[Flow]) -> Iterator[Return]:
             continue
         for head in _heads(_patterns(flow.topics).include):
             name = head.text if head.is_whole else f"{head.text}x"
-            if flow.mirrors(name):
-                found, steps = _return(by_source, flow, name, steps)
+            if (remote := _copy(flow, name)) is not None:
+                found, steps = _return(by_source, (flow,), name, remote, steps)
                 if found is not None:
                     yield found
 
 
-def _return(by_source: dict[str, list[Flow]], first: Flow, name: str, steps: int) -> tuple[Return | None, int]:
+def _return(
+    by_source: dict[str, list[Flow]], begin: Way, name: str, copy: str, steps: int
+) -> tuple[Return | None, int]:
     """The shortest way back, if it is found in so many steps; the steps that are left."""
-    waiting: deque[tuple[Way, str]] = deque([((first,), first.remote_topic(name))])
+    waiting: deque[tuple[Way, str]] = deque([(begin, copy)])
+    first = begin[0]
     while waiting:
         way, topic = waiting.popleft()
         for flow in by_source.get(way[-1].target, ()):
             steps -= 1
             if steps <= 0:
                 return None, 0
-            if not flow.mirrors(topic):
+            if (remote := _copy(flow, topic)) is None:
                 continue
-            remote = flow.remote_topic(topic)
             if flow.target == first.source:
                 found = Return(name, (*way, flow), remote)
-                if first.mirrors(remote) and not found.keeps_names:
+                if _copy(first, remote) is not None and not found.keeps_names:
                     return found, steps
             elif all(flow.target != step.target for step in way):
                 waiting.append(((*way, flow), remote))
     return None, steps
+
+
+def _copy(flow: Flow, topic: str) -> str | None:
+    """The name of a topic's copy; None if it has none, also because a class of one's own fails."""
+    try:
+        return flow.remote_topic(topic) if flow.mirrors(topic) else None
+    except ConfigError:
+        return None
 
 
 def _in_cycles(flows: Iterable[Flow]) -> list[Flow]:
@@ -254,12 +265,15 @@ def _may_mirror(flow: Flow, head: Head) -> bool:
 
     Patterns with a longer beginning say nothing here: what they have in common with others is asked with that.
     """
-    return flow.mirrors(head.text) if head.is_whole else _may_accept(flow.topics, head)
+    return _copy(flow, head.text) is not None if head.is_whole else _may_accept(flow.topics, head)
 
 
 def _may_accept(names: Filter, head: Head) -> bool:
     if head.is_whole:
-        return names.accepts(head.text)
+        try:
+            return names.accepts(head.text)
+        except ConfigError:  # a class of one's own
+            return False
     patterns = _patterns(names)
     if any(out.takes_all and head.text.startswith(out.text) for out in _heads(patterns.exclude)):
         return False

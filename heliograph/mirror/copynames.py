@@ -98,6 +98,14 @@ def names_of(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
     return _named(flow, topics)[0]
 
 
+def maybe_remote(flow: Flow, topic: str) -> str | None:
+    """What a topic is called on the target, mirrored or not; None if a class of one's own fails."""
+    try:
+        return flow.remote_topic(topic)
+    except ConfigError:
+        return None
+
+
 def may_clash(one: Flow, other: Flow) -> bool:
     """Whether two flows may have one name for two topics, and must not.
 
@@ -163,9 +171,10 @@ def _fault(flow: Flow, topic: str, remote: str, kept: Collection[str]) -> str:
     policy = flow.policy
     if _is_built_in(flow, topic, remote):
         return ""
+    is_heartbeats = policy.is_heartbeats_topic(topic)  # who makes the copy asks too, and must get an answer
     if policy.is_internal_topic(remote) or is_own_internal_topic(remote):
         return "topics called so are internal to Kafka or to a mirror"
-    if policy.is_heartbeats_topic(remote) and not policy.is_heartbeats_topic(topic):
+    if policy.is_heartbeats_topic(remote) and not is_heartbeats:
         return "heartbeats are called so"
     return ""
 

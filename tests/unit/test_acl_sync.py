@@ -17,7 +17,7 @@ from heliograph.config.load import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.control import acls as sync_module
 from heliograph.control.acls import AclPlan, AclSync, apply_acl_sync, plan_acl_sync
-from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized
+from heliograph.errors import BrokerRefused, ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.cluster import Catalogue, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
@@ -236,6 +236,19 @@ def test_rules_are_not_made_on_copies_of_other_flows() -> None:
         rule("order-lines"),
         rule("order-lines", user="many"),
     }
+
+
+def test_a_rule_on_a_name_that_a_class_fails_for_stays_behind_alone() -> None:
+    class Failing:
+        def accepts(self, name: str) -> bool:
+            if name == "bad":
+                raise ConfigError("no luck")
+            return True
+
+    flow = replace(flow_of(), topics=Failing())
+    for topics in (("orders",), ("orders", "bad")):
+        plan = plan_of([rule("bad"), rule("orders")], flow=flow, topics=topics)
+        assert set(plan.create) == {rule("A.orders")}
 
 
 def test_a_pass_knows_the_names_of_the_running_flow(monkeypatch: pytest.MonkeyPatch) -> None:
