@@ -1,4 +1,4 @@
-"""Flows that would carry records round: cycles of clusters through which a topic comes back. Pure.
+"""Flows that would carry records, or what belongs to topics and groups, round: cycles of clusters. Pure.
 
 Prefixes tell where a topic has been (`naming.is_cycle`). Where names are kept nothing does, but for the
 marks of `provenance.headers`. Which topics there are is not known here, only patterns of their names: two
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
+from heliograph.errors import ConfigError
 from heliograph.filters import Filter, NameFilter
 from heliograph.naming import DefaultPolicy, IdentityPolicy
 from heliograph.renaming import RenamingPolicy, without_rules
@@ -66,29 +67,86 @@ def keeps_names(flow: Flow) -> bool:
 def unmarked_cycles(flows: Sequence[Flow]) -> list[Way]:
     """Cycles under kept names, each with a flow that does not mark what it copies; shortest ways, each once."""
     keeping = _in_cycles(flow for flow in flows if flow.is_running and keeps_names(flow))
-    found: dict[frozenset[str], Way] = {}
-    for head in dict.fromkeys(head for flow in keeping for head in _heads(_patterns(flow.topics).include)):
-        mirroring = [flow for flow in keeping if _may_mirror(flow, head)]
-        for flow in mirroring:
-            if not flow.provenance_headers and (back := _way(mirroring, flow.target, flow.source)) is not None:
-                found.setdefault(frozenset(step.name for step in (flow, *back)), (flow, *back))
-    return list(found.values())
+    return _cycles(keeping, _topic_heads, _may_mirror, begins=lambda flow: not flow.provenance_headers)
 
 
 def cycles_of_groups(flows: Sequence[Flow]) -> list[Way]:
     """Cycles of flows that keep names and write the positions of groups they may have in common."""
-    writing = [
-        (flow, flow.checkpoints.groups)
+    groups = {
+        flow.name: flow.checkpoints.groups
         for flow in _in_cycles(flow for flow in flows if flow.is_running and keeps_names(flow))
         if flow.checkpoints is not None and flow.checkpoints.sync_group_offsets
-    ]
+    }
+    return _cycles_by(flows, groups)
+
+
+def cycles_of_configs(flows: Sequence[Flow]) -> list[Way]:
+    """Cycles of flows that mark records and let copies have the settings of topics they may have in common."""
+    return _cycles([flow for flow in _sharing(flows) if flow.topic_sync.configs_enabled], _topic_heads, _may_mirror)
+
+
+def cycles_of_acls(flows: Sequence[Flow]) -> list[Way]:
+    """The same of access rules of topics."""
+    return _cycles([flow for flow in _sharing(flows) if flow.topic_sync.acls_enabled], _topic_heads, _may_mirror)
+
+
+def cycles_of_group_acls(flows: Sequence[Flow]) -> list[Way]:
+    """The same of access rules of groups, which keep their names whatever topics are called."""
+    groups = {
+        flow.name: flow.topic_sync.group_acls
+        for flow in flows
+        if flow.is_running
+        and flow.topic_sync.group_acls is not None
+        and not any(rule.is_for_all for rule in flow.group_renames.rules)
+    }
+    return _cycles_by(flows, groups)
+
+
+def rivals_of_configs(flows: Sequence[Flow]) -> list[tuple[Flow, Flow]]:
+    """Flows of two sources that give the same topics of a target their settings; a pair for each target."""
+    found: dict[str, tuple[Flow, Flow]] = {}
+    setting = [flow for flow in _sharing(flows) if flow.topic_sync.configs_enabled]
+    for head in dict.fromkeys(head for flow in setting for head in _topic_heads(flow)):
+        first: dict[str, Flow] = {}
+        for flow in setting:
+            if _may_mirror(flow, head) and (other := first.setdefault(flow.target, flow)) is not flow:
+                found.setdefault(flow.target, (other, flow))
+    return list(found.values())
+
+
+def _sharing(flows: Sequence[Flow]) -> list[Flow]:
+    """Flows whose copies share topics with others: they keep names, and marks let them."""
+    return [flow for flow in flows if flow.is_running and flow.provenance_headers and keeps_names(flow)]
+
+
+def _cycles(
+    flows: Sequence[Flow],
+    heads: Callable[[Flow], Iterable[Head]],
+    accepts: Callable[[Flow, Head], bool],
+    *,
+    begins: Callable[[Flow], bool] = lambda _: True,
+) -> list[Way]:
+    """Cycles of flows that may have a name in common; shortest ways that begin with such a flow, each once."""
     found: dict[frozenset[str], Way] = {}
-    for head in dict.fromkeys(head for _, groups in writing for head in _heads(_patterns(groups).include)):
-        sharing = [flow for flow, groups in writing if _may_accept(groups, head)]
-        for flow in sharing:
+    for head in dict.fromkeys(head for flow in flows for head in heads(flow)):
+        sharing = [flow for flow in flows if accepts(flow, head)]
+        for flow in filter(begins, sharing):
             if (back := _way(sharing, flow.target, flow.source)) is not None:
                 found.setdefault(frozenset(step.name for step in (flow, *back)), (flow, *back))
     return list(found.values())
+
+
+def _cycles_by(flows: Sequence[Flow], names: Mapping[str, Filter]) -> list[Way]:
+    """The same by filters of the flows, those that have one."""
+    return _cycles(
+        [flow for flow in flows if flow.name in names],
+        lambda flow: _heads(_patterns(names[flow.name]).include),
+        lambda flow, head: _may_accept(names[flow.name], head),
+    )
+
+
+def _topic_heads(flow: Flow) -> Iterable[Head]:
+    return _heads(_patterns(flow.topics).include)
 
 
 def double_ways(flows: Sequence[Flow]) -> list[tuple[Way, Way]]:
@@ -121,31 +179,41 @@ def returning_names(flows: Sequence[Flow]) -> Iterator[Return]:
             continue
         for head in _heads(_patterns(flow.topics).include):
             name = head.text if head.is_whole else f"{head.text}x"
-            if flow.mirrors(name):
-                found, steps = _return(by_source, flow, name, steps)
+            if (remote := _copy(flow, name)) is not None:
+                found, steps = _return(by_source, (flow,), name, remote, steps)
                 if found is not None:
                     yield found
 
 
-def _return(by_source: dict[str, list[Flow]], first: Flow, name: str, steps: int) -> tuple[Return | None, int]:
+def _return(
+    by_source: dict[str, list[Flow]], begin: Way, name: str, copy: str, steps: int
+) -> tuple[Return | None, int]:
     """The shortest way back, if it is found in so many steps; the steps that are left."""
-    waiting: deque[tuple[Way, str]] = deque([((first,), first.remote_topic(name))])
+    waiting: deque[tuple[Way, str]] = deque([(begin, copy)])
+    first = begin[0]
     while waiting:
         way, topic = waiting.popleft()
         for flow in by_source.get(way[-1].target, ()):
             steps -= 1
             if steps <= 0:
                 return None, 0
-            if not flow.mirrors(topic):
+            if (remote := _copy(flow, topic)) is None:
                 continue
-            remote = flow.remote_topic(topic)
             if flow.target == first.source:
                 found = Return(name, (*way, flow), remote)
-                if first.mirrors(remote) and not found.keeps_names:
+                if _copy(first, remote) is not None and not found.keeps_names:
                     return found, steps
             elif all(flow.target != step.target for step in way):
                 waiting.append(((*way, flow), remote))
     return None, steps
+
+
+def _copy(flow: Flow, topic: str) -> str | None:
+    """The name of a topic's copy; None if it has none, also because a class of one's own fails."""
+    try:
+        return flow.remote_topic(topic) if flow.mirrors(topic) else None
+    except ConfigError:
+        return None
 
 
 def _in_cycles(flows: Iterable[Flow]) -> list[Flow]:
@@ -197,12 +265,15 @@ def _may_mirror(flow: Flow, head: Head) -> bool:
 
     Patterns with a longer beginning say nothing here: what they have in common with others is asked with that.
     """
-    return flow.mirrors(head.text) if head.is_whole else _may_accept(flow.topics, head)
+    return _copy(flow, head.text) is not None if head.is_whole else _may_accept(flow.topics, head)
 
 
 def _may_accept(names: Filter, head: Head) -> bool:
     if head.is_whole:
-        return names.accepts(head.text)
+        try:
+            return names.accepts(head.text)
+        except ConfigError:  # a class of one's own
+            return False
     patterns = _patterns(names)
     if any(out.takes_all and head.text.startswith(out.text) for out in _heads(patterns.exclude)):
         return False

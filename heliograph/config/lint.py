@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from heliograph.config.cycles import Way, cycles_of_groups, double_ways, returning_names, unmarked_cycles
+from heliograph.config.cycles import (
+    Way,
+    cycles_of_acls,
+    cycles_of_configs,
+    cycles_of_group_acls,
+    cycles_of_groups,
+    double_ways,
+    returning_names,
+    rivals_of_configs,
+    unmarked_cycles,
+)
 from heliograph.config.findings import Config, Entry, Report
 from heliograph.config.names import written_patterns
 from heliograph.config.parts import FlowParts, Parts
@@ -18,6 +28,8 @@ from heliograph.renaming import Rename, RenamingPolicy, without_rules
 
 DAY_S = 86_400
 MANY_REPLICAS = 3
+NAMED = 5
+"""So many of many cycles are named."""
 _PATTERN_KEYS = ("topics", "topics.exclude", "topics.blacklist", "groups", "groups.exclude", "groups.blacklist")
 _DOT = re.compile(r"(?<=[A-Za-z0-9])\.")
 _CLASS_OR_QUOTE = re.compile(r"\\Q.*?(?:\\E|$)|\[(?:\\.|[^\]])*(?:\]|\Z)|\\.", re.DOTALL)
@@ -33,6 +45,7 @@ def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
                 _check_entries(config, report)
             _check_entries(flow.worker, report)
     _check_cycles(settings, parts, report)
+    _check_sync_cycles(settings, parts, report)
     _check_one_way_cycles(settings, parts, report)
     _check_marked_remaps(settings, parts, report)
     _check_checkpoints(settings, parts, report)
@@ -151,6 +164,35 @@ def _check_cycles(settings: Settings, parts: Sequence[Parts], report: Report) ->
             f'copies of a topic such as "{name}" come back by {_shown(way)} {how}',
             places.get(way[0].name),
             remedy="give all of these flows the default policy, or leave the copies out with topics.exclude",
+        )
+
+
+def _check_sync_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
+    """What each of two clusters takes over from the other can be changed on neither."""
+    places = {flow.name: flow.place for flow in _all_flows(parts)}
+    flows = (*settings.flows, *settings.elsewhere)
+    topics_apart = ", or let their topics patterns have no name in common"
+    set_back = "a setting that is changed on one cluster would be set back from the other"
+    revoked = "an access rule that is revoked on one cluster would be made again from the other"
+    for rule, key, what, ways, apart in (
+        ("config-cycle", "sync.topic.configs.enabled", set_back, cycles_of_configs(flows), topics_apart),
+        ("acl-cycle", "sync.topic.acls.enabled", revoked, cycles_of_acls(flows), topics_apart),
+        ("acl-cycle", "sync.group.acls.enabled", revoked, cycles_of_group_acls(flows), ""),
+    ):
+        if ways:
+            more = f" and {len(ways) - NAMED} more" if ways[NAMED:] else ""
+            report.error(
+                rule,
+                f"{what}: {', '.join(map(_shown, ways[:NAMED]))}{more} with {key} all the way round",
+                places.get(ways[0][0].name),
+                remedy=f"set {key} = false for the flow to the cluster where they are to be changed{apart}",
+            )
+    for one, other in rivals_of_configs(flows):
+        report.error(
+            "config-rivals",
+            f'{one.name} and {other.name} would both set the settings of the same topics of "{one.target}", in turn',
+            places.get(other.name),
+            remedy=f"set sync.topic.configs.enabled = false for one of them{topics_apart}",
         )
 
 

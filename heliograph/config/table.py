@@ -346,7 +346,7 @@ _OWN_KEYS = tuple(
         row(
             "provenance.headers", B, "false", Scope.FLOW, H,
             "mark records with where they come from, and leave out those that come home: for flows that form a cycle "
-            "under the same topic names",
+            "under the same topic names, of which one direction copies settings and access rules",
         ),
     )
 )  # fmt: skip

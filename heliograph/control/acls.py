@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, replace
 
 from heliograph.config.settings import Flow
-from heliograph.errors import HeliographError, NotAuthorized
+from heliograph.errors import ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.acls import (
     WILDCARD,
     Acl,
@@ -31,10 +31,11 @@ from heliograph.kafka.acls import (
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import list_groups
 from heliograph.mirror import store
-from heliograph.mirror.demand import wanted_topics
+from heliograph.mirror.copynames import GroupPlan, NamePlan, plan_groups
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.kept_acls import keep, plan_kept
 from heliograph.mirror.life import counted
+from heliograph.mirror.seen import DELETED
 from heliograph.naming import DefaultPolicy, IdentityPolicy
 
 log = logging.getLogger("heliograph")
@@ -98,24 +99,48 @@ class _Names:
         return [(Pattern.LITERAL, remote) for remote in covered]
 
 
-def _all_names(flow: Flow, mirrored: Mapping[str, str], groups: Collection[str]) -> dict[ResourceType, _Names]:
+def _all_names(flow: Flow, topics: NamePlan, groups: GroupPlan) -> dict[ResourceType, _Names]:
     """By kind, of those kinds that the flow carries over."""
     sync = flow.topic_sync
     found: dict[ResourceType, _Names] = {}
     if sync.acls_enabled:
+        rivalled = [topic for topic, error in topics.refused.items() if "rival" in error.details]
 
-        def remote(topic: str) -> str | None:
+        def new_topic(topic: str) -> str | None:
             return flow.remote_topic(topic) if flow.mirrors(topic) else None
 
         def prefix(beginning: str) -> str:
+            """Empty also where somebody else's copy has it."""
             keeps_prefixes = type(flow.policy) in (DefaultPolicy, IdentityPolicy)
-            return flow.remote_topic(beginning) if keeps_prefixes else ""
+            is_own = not any(topic.startswith(beginning) for topic in rivalled)
+            return flow.remote_topic(beginning) if keeps_prefixes and is_own else ""
 
-        found[ResourceType.TOPIC] = _Names(remote, prefix, mirrored)
+        found[ResourceType.TOPIC] = _Names(_literal(topics, topics.taken, new_topic), prefix, topics.wanted)
     if (selected := sync.group_acls) is not None:
-        known = {group: group for group in groups if selected.accepts(group)}
-        found[ResourceType.GROUP] = _Names(lambda name: name if selected.accepts(name) else None, str, known)
+
+        def new_group(group: str) -> str | None:
+            return flow.remote_group(group) if selected.accepts(group) else None
+
+        remote = _literal(groups, frozenset(groups.wanted.values()), new_group)
+        found[ResourceType.GROUP] = _Names(remote, (lambda _: "") if flow.group_renames else str, groups.wanted)
     return found
+
+
+def _literal(
+    plan: NamePlan | GroupPlan, taken: Collection[str], new: Callable[[str], str | None]
+) -> Callable[[str], str | None]:
+    """How one name goes over: as planned, or, if it does not exist yet, as `new` says and nobody else's is."""
+
+    def remote(name: str) -> str | None:
+        if name in plan.wanted or name in plan.refused:
+            return plan.wanted.get(name)
+        try:
+            there = new(name)
+        except ConfigError:  # told as NAME_REFUSED when it exists
+            return None
+        return there if there and there not in taken else None
+
+    return remote
 
 
 # -- what to do
@@ -141,17 +166,17 @@ def plan_acl_sync(
     target: Collection[Acl],
     *,
     flow: Flow,
-    mirrored: Mapping[str, str],
-    groups: Collection[str],
+    topics: NamePlan,
+    groups: GroupPlan,
     made: Mapping[Acl, Acl],
 ) -> AclPlan:
     """What to make and what to remove, given the rules of both clusters.
 
-    `mirrored` are the source's topics that are mirrored, with their names on the target, `groups` the source's
-    groups, `made` the rules that we made earlier. Of these one is removed only when the rule that it stands for has
-    gone from the source: not because its topic, or the option that brought it, was deselected.
+    `topics` are the names of the source's topics on the target, `groups` those of its groups, `made` the rules that we
+    made earlier. Of these one is removed only when the rule that it stands for has gone from the source: not because
+    its topic, or the option that brought it, was deselected.
     """
-    sync, names = flow.topic_sync, _all_names(flow, mirrored, groups)
+    sync, names = flow.topic_sync, _all_names(flow, topics, groups)
     rules: dict[AclResource, list[Acl]] = {}
     for rule in source:
         rules.setdefault(rule.resource, []).append(rule)
@@ -257,7 +282,7 @@ class AclSync:
             source,
             target,
             flow=settings,
-            mirrored=wanted_topics(settings, flow.source.catalogue),
+            topics=flow.names.plan(),
             groups=await self._groups(source),
             made={acl: origin for kept in flow.ledger.acls.values() for acl, origin in kept.made.items()},
         )
@@ -280,12 +305,17 @@ class AclSync:
         except NotAuthorized as error:
             raise NotAuthorized(error.what, where=error.where, why=error.why, remedy=ALTER) from error
 
-    async def _groups(self, source: Iterable[Acl]) -> Collection[str]:
-        """The source's groups, if it matters which there are."""
-        is_wanted = self._flow.flow.topic_sync.group_acls is not None and any(
-            rule.resource_type is ResourceType.GROUP and is_wide(rule.resource) for rule in source
+    async def _groups(self, source: Iterable[Acl]) -> GroupPlan:
+        """The names of the source's groups, if it matters which there are: for wide rules, and where two may meet."""
+        flow, seen = self._flow.flow, self._flow.ledger.groups
+        selected = flow.topic_sync.group_acls
+        is_wanted = selected is not None and any(
+            rule.resource_type is ResourceType.GROUP and (is_wide(rule.resource) or flow.group_renames)
+            for rule in source
         )
-        return await list_groups(self._flow.source) if is_wanted else ()
+        groups = await list_groups(self._flow.source) if is_wanted else ()
+        known = [name for name, group in seen.items() if group.state != DELETED]
+        return plan_groups(flow, groups, known=known, selected=selected)
 
     # -- what is said of it
 

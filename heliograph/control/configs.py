@@ -19,7 +19,7 @@ from heliograph.mirror.denials import Denials, advised
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.spells import Clock, Spell
 from heliograph.mirror.targets import LIMITS
-from heliograph.mirror.topic_configs import carried_configs, follows_configs
+from heliograph.mirror.topic_configs import carried_configs, follows_configs, unjudged_configs
 
 log = logging.getLogger("heliograph")
 
@@ -139,6 +139,7 @@ class ConfigSync:
         target = await describe_topics(flow.target, [remotes[topic] for topic in source.found])
         plans: dict[str, list[ConfigChange]] = {}
         for topic, configs in source.found.items():
+            flow.targets.tell_unjudged(unjudged_configs(configs, sync))
             if (there := target.found.get(remotes[topic])) is not None:
                 plans[remotes[topic]] = plan_config_sync(configs, there, sync)
                 self._tell_unknown(unknown_configs(configs, there, sync))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, NameRefused
+from heliograph.filters import Filter
 from heliograph.naming import MAX_TOPIC, DefaultPolicy, OwnPolicy, is_own_internal_topic
 from heliograph.renaming import without_rules
 
@@ -48,6 +49,8 @@ class NamePlan(NamedTuple):
     """Topics that have none, by their names on the source."""
     home: frozenset[str]
     """Topics that are copies of the target's own, by the rules of the flows that brought them."""
+    taken: frozenset[str]
+    """Names on the target that are somebody's, of this flow or of another that it must not mix with."""
 
 
 def plan_names(
@@ -71,7 +74,7 @@ def plan_names(
     for topic, alike in _alike(wanted, there, owners):
         why = f'brokers take it for the same as "{alike}" in their metrics and do not make both'
         refused[topic] = _refusal(flow, topic, wanted.pop(topic), why)
-    return NamePlan(wanted, refused, home)
+    return NamePlan(wanted, refused, home, frozenset(owners))
 
 
 def _alike(wanted: Mapping[str, str], there: Collection[str], owners: Mapping[str, Claim]) -> list[tuple[str, str]]:
@@ -95,8 +98,22 @@ def names_of(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
     return _named(flow, topics)[0]
 
 
+def maybe_remote(flow: Flow, topic: str) -> str | None:
+    """What a topic is called on the target, mirrored or not; None if a class of one's own fails."""
+    try:
+        return flow.remote_topic(topic)
+    except ConfigError:
+        return None
+
+
 def may_clash(one: Flow, other: Flow) -> bool:
-    """Whether two flows may have one name for two topics: with the aliases of their sources in front they cannot."""
+    """Whether two flows may have one name for two topics, and must not.
+
+    With the aliases of their sources in front they have none. Flows that both mark their records share a topic as they
+    share it with applications: each has a producer id of its own, and marks tell whose records are whose.
+    """
+    if one.provenance_headers and other.provenance_headers:
+        return False
     policies = (one.policy, other.policy)
     is_plain = all(type(policy) is DefaultPolicy for policy in policies)
     return one.target == other.target and not (
@@ -154,9 +171,10 @@ def _fault(flow: Flow, topic: str, remote: str, kept: Collection[str]) -> str:
     policy = flow.policy
     if _is_built_in(flow, topic, remote):
         return ""
+    is_heartbeats = policy.is_heartbeats_topic(topic)  # who makes the copy asks too, and must get an answer
     if policy.is_internal_topic(remote) or is_own_internal_topic(remote):
         return "topics called so are internal to Kafka or to a mirror"
-    if policy.is_heartbeats_topic(remote) and not policy.is_heartbeats_topic(topic):
+    if policy.is_heartbeats_topic(remote) and not is_heartbeats:
         return "heartbeats are called so"
     return ""
 
@@ -208,13 +226,20 @@ class GroupPlan(NamedTuple):
     refused: dict[str, NameRefused]
 
 
-def plan_groups(flow: Flow, groups: Iterable[str], *, known: Collection[str] = ()) -> GroupPlan:
-    """Of groups that the flow carries over; of two with one name, `known` are those that had theirs before."""
+def plan_groups(
+    flow: Flow, groups: Iterable[str], *, known: Collection[str] = (), selected: Filter | None = None
+) -> GroupPlan:
+    """Of groups that are `selected`, if not said else those that the flow carries over.
+
+    Of two with one name, `known` are those that had theirs before.
+    """
+    if selected is None and flow.checkpoints is not None:
+        selected = flow.checkpoints.groups
     names: dict[str, str] = {}
     refused: dict[str, NameRefused] = {}
     for group in groups:
         try:
-            if flow.checkpoints is not None and not flow.checkpoints.groups.accepts(group):
+            if selected is not None and not selected.accepts(group):
                 continue
             remote = flow.remote_group(group)
         except ConfigError as error:

@@ -42,7 +42,7 @@ class FlowNames:
         """Topics that are not mirrored, by their names on the source, as last told."""
 
     def meet(self, others: Sequence[FlowNames]) -> None:
-        """Know the flows of this process, ourselves among them: two must not copy into one topic."""
+        """Know the flows of this process, ourselves among them: without marks two must not copy into one topic."""
         self._order = others.index(self)
         self._rivals = tuple(
             other for other in others if other is not self and may_clash(self._flow.flow, other._flow.flow)

@@ -16,6 +16,7 @@ from heliograph.filters import is_ledger_topic
 from heliograph.kafka.cluster import Catalogue, Cluster
 from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.mirror.copynames import names_of
 from heliograph.mirror.demand import absent_storage, too_few_brokers
 from heliograph.mirror.lease import Tenancy
 from heliograph.mirror.ledger import Ledger
@@ -94,7 +95,7 @@ def _topic_back(flow: Flow, ledger: Ledger, names: Mapping[UUID, str]) -> str:
     """A topic that goes there and back without marks on both ways; empty if there is none."""
     for (topic, _), entry in ledger.entries.items():
         copy = names.get(UUID(entry.target_topic_id), "")
-        goes_there = copy and flow.mirrors(copy) and flow.remote_topic(copy) == topic
+        goes_there = names_of(flow, [copy]).get(copy) == topic
         if goes_there and not (flow.provenance_headers and entry.rule.endswith(MARKED)):
             return topic
     return ""

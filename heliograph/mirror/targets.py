@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from heliograph.config.settings import Flow
-from heliograph.errors import BrokerRefused, ClusterError, HeliographError, NotAuthorized
+from heliograph.errors import BrokerRefused, ClusterError, ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Catalogue, Cluster
 from heliograph.kafka.configs import describe_topics
@@ -21,7 +21,7 @@ from heliograph.mirror.demand import new_copy
 from heliograph.mirror.denials import Denials, advised
 from heliograph.mirror.spells import Spell
 from heliograph.mirror.store import wait_for_topics
-from heliograph.mirror.topic_configs import follows_configs
+from heliograph.mirror.topic_configs import follows_configs, unjudged_configs
 
 log = logging.getLogger("heliograph")
 
@@ -53,6 +53,7 @@ class TargetTopics:
         self._limits_of: dict[str, UUID] = {}
         """The ids of the topics whose limits are known."""
         self._limits_read_at = 0.0
+        self._unjudged: set[str] = set()
         self.denials = Denials()
         """By name on the target."""
 
@@ -108,6 +109,8 @@ class TargetTopics:
         described = await describe_topics(self._source, followed)
         forbidden = {topic for topic, error in described.refused.items() if isinstance(error, NotAuthorized)}
         self._tell_unread([described.refused[topic] for topic in forbidden])
+        for configs in described.found.values():
+            self.tell_unjudged(unjudged_configs(configs, flow.topic_sync))
         results: dict[str, HeliographError | None] = {
             flow.remote_topic(topic): error for topic, error in described.refused.items() if topic not in forbidden
         }
@@ -141,6 +144,12 @@ class TargetTopics:
             self._unread.end()
         elif self._unread.is_news(str(errors[0])):
             log.warning("%s: new topics are made with the target's own settings: %s", self._flow.name, errors[0])
+
+    def tell_unjudged(self, errors: Mapping[str, ConfigError]) -> None:
+        """Settings for which a class of one's own fails; each once."""
+        for key in errors.keys() - self._unjudged:
+            log.warning('%s: the setting "%s" of topics is not copied: %s', self._flow.name, key, errors[key])
+        self._unjudged |= errors.keys()
 
     def _note(self, results: Mapping[str, HeliographError | None]) -> None:
         self.denials.forget_all_but(results)

@@ -9,6 +9,7 @@ removed on the source goes from the target too.
 from __future__ import annotations
 
 from heliograph.config.settings import Flow, TopicSync
+from heliograph.errors import ConfigError
 from heliograph.kafka.configs import TopicConfigs
 
 NEVER = frozenset({"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
@@ -24,13 +25,26 @@ def carried_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, str | No
     """The settings that are ours to decide, and what the copy is to have; None: the target's own default."""
     carried: dict[str, str | None] = {}
     for key, entry in source.items():
-        if key in NEVER or entry.is_read_only or entry.is_sensitive or sync.configs_exclude.accepts(key):
+        if key in NEVER or entry.is_read_only or entry.is_sensitive or _is_excluded(key, sync) is not False:
             continue
         if entry.is_default and sync.use_defaults_from == "target":
             carried[key] = None
         elif entry.value is not None:
             carried[key] = entry.value
     return carried
+
+
+def unjudged_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, ConfigError]:
+    """The settings for which a class of one's own fails; they are not carried over."""
+    judged = {key: _is_excluded(key, sync) for key in source}
+    return {key: error for key, error in judged.items() if isinstance(error, ConfigError)}
+
+
+def _is_excluded(key: str, sync: TopicSync) -> bool | ConfigError:
+    try:
+        return sync.configs_exclude.accepts(key)
+    except ConfigError as error:
+        return error
 
 
 def first_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import Flow
+from heliograph.errors import ConfigError
 from heliograph.kafka.acls import Operation, ResourceType
 from heliograph.kafka.allowed import Question
+from heliograph.mirror.copynames import names_of
 from heliograph.preflight.access import APP
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 
@@ -18,10 +20,13 @@ def mirrored_topics(flows: Sequence[Flow], names: Iterable[str]) -> list[str]:
 
 def _is_copy(flow: Flow, name: str) -> bool:
     policy = flow.policy
-    if policy.topic_source(name) != flow.source or policy.is_internal_topic(name):
+    try:
+        if policy.topic_source(name) != flow.source or policy.is_internal_topic(name):
+            return False
+        upstream = policy.upstream_topic(name)
+    except ConfigError:  # a class of one's own
         return False
-    upstream = policy.upstream_topic(name)
-    return upstream is not None and flow.mirrors(upstream)
+    return upstream is not None and bool(names_of(flow, [upstream]))
 
 
 def check_rights(alias: str, names: Sequence[str], there: Mapping[Question, bool]) -> list[Step]:

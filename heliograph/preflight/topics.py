@@ -157,24 +157,25 @@ def check_foreign(flow: Flow, records: Mapping[str, int], ours: Iterable[str]) -
 
 
 def check_collisions(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
-    """Two source topics, of any flows, with one name on the target; of flows that mark records that is meant."""
-    sources: dict[Topic, list[Topic]] = {}
-    mixed: set[Topic] = set()
+    """Two source topics with one name on the target, of one flow or of two that do not both mark records."""
+    sources: dict[Topic, list[tuple[Flow, str]]] = {}
     for flow in flows:
         topics = catalogues[flow.source].topics if flow.source in catalogues else ()
         for name, remote in names_of(flow, topics).items():
-            sources.setdefault((flow.target, remote), []).append((flow.source, name))
-            mixed |= set() if flow.provenance_headers else {(flow.target, remote)}
+            sources.setdefault((flow.target, remote), []).append((flow, name))
+    several = {place: origins for place, origins in sources.items() if len(origins) > 1}
     found = [
         failed(
             "collisions",
-            f"receives {' and '.join(f'{alias}:{name}' for alias, name in origins)}: their records would mix",
+            f"receives {' and '.join(f'{flow.source}:{name}' for flow, name in origins)}: their records would mix",
             "give one another name by a rule (topic.rename.<n>) or the default policy, or leave one out",
         ).of(target, subject=remote)
-        for (target, remote), origins in sources.items()
-        if len(origins) > 1 and (target, remote) in mixed
+        for (target, remote), origins in several.items()
+        if len({flow.name for flow, _ in origins}) < len(origins)
+        or not all(flow.provenance_headers for flow, _ in origins)
     ]
-    return found or [passed("collisions", f"{len(sources)} target topics, each with one source").of("all")]
+    marked = f", but {len(several)} with several, whose records carry their origin" if several else ""
+    return found or [passed("collisions", f"{len(sources)} target topics, each with one source{marked}").of("all")]
 
 
 def check_cycles(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:

@@ -22,6 +22,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.copynames import names_of
 from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
@@ -197,7 +198,8 @@ async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) ->
         stored = (await store.read_positions(target, topic, flow.source, connector=flow.connector_name)).found
     partitions = _partitions(flow, source)
     selected = {(topic, index) for topic, number in partitions.items() for index in range(number)}
-    others = {where for where in stored if flow.mirrors(where[0])}  # the rest is of mirrors that share the topic
+    mirrored = names_of(flow, {topic for topic, _ in stored})  # the rest is of mirrors that share the topic
+    others = {where for where in stored if where[0] in mirrored}
     names = selected | ledger.entries.keys() | others | ledger.wishes.keys()
     asked = [TopicPartition(*where) for where in names if source.catalogue.leader_of(*where) is not None]
     starts, ends = await asyncio.gather(list_offsets(source, asked, EARLIEST), list_offsets(source, asked, LATEST))

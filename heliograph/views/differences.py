@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.control.configs import plan_config_sync
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.configs import TopicConfigs, describe_topics
+from heliograph.mirror.kept_troubles import WHOLE_TOPIC, Troubles
+from heliograph.mirror.ledger import PartitionName
+from heliograph.mirror.model import Entry
 from heliograph.mirror.topic_configs import follows_configs
 
 SET, REMOVE = "set", "remove"
+Entries = Mapping[PartitionName, Entry]
 
 
 class ConfigDifference(NamedTuple):
@@ -32,10 +36,26 @@ class Differences(NamedTuple):
     """Topics of which a cluster does not show the settings, and why."""
 
 
-async def read_differences(flow: Flow, source: Cluster, target: Cluster, topics: Sequence[str]) -> Differences:
-    """Of topics that both clusters have, as far as their copies are to follow them."""
-    here = await describe_topics(source, [topic for topic in topics if follows_configs(flow, topic)])
-    topic_of = {flow.remote_topic(topic): topic for topic in here.found}
+def compared(
+    names: Mapping[str, str], *, there: Collection[str], entries: Entries, troubles: Troubles
+) -> dict[str, str]:
+    """Topics that config sync would look at, of those with a name on the target.
+
+    What the target refuses of a whole topic, as too few partitions, keeps it from being begun: no setting of it is
+    changed then. One that was begun before goes on.
+    """
+    begun = {topic for topic, _ in entries}
+    return {
+        topic: remote
+        for topic, remote in names.items()
+        if remote in there and (topic in begun or (topic, WHOLE_TOPIC) not in troubles)
+    }
+
+
+async def read_differences(flow: Flow, source: Cluster, target: Cluster, names: Mapping[str, str]) -> Differences:
+    """Of topics that both clusters have, by their names on both, as far as their copies are to follow them."""
+    here = await describe_topics(source, [topic for topic in names if follows_configs(flow, topic)])
+    topic_of = {names[topic]: topic for topic in here.found}
     there = await describe_topics(target, list(topic_of))
     unread = here.refused | {topic_of[remote]: error for remote, error in there.refused.items()}
     found = {topic_of[remote]: configs for remote, configs in there.found.items()}

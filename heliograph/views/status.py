@@ -15,6 +15,7 @@ from heliograph.kafka.log import read_tail
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store, tenure
 from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.copynames import maybe_remote
 from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.joint import neighbours_in
 from heliograph.mirror.lease import Lease, Tenancy
@@ -152,7 +153,11 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
     entries, condition = ledger.entries, ledger.condition
     losses = sorted((loss for loss in ledger.losses.values() if loss.is_open), key=lambda loss: loss.key)
     alone = entries.keys() - neighbours_in(ledger).keys()  # what shares a log cannot be told by its end
-    names = {TopicPartition(flow.remote_topic(topic), index): (topic, index) for topic, index in alone}
+    names = {
+        TopicPartition(remote, index): (topic, index)
+        for topic, index in alone
+        if (remote := maybe_remote(flow, topic)) is not None
+    }
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
     now_ms, lease = int(time.time() * 1000), ledger.leadership.lease

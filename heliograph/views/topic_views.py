@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
+from heliograph.errors import ConfigError, NameRefused
 from heliograph.filters import NameFilter
-from heliograph.mirror.formats import Trouble
-from heliograph.mirror.kept_troubles import WHOLE_TOPIC
+from heliograph.mirror.copynames import Rank, maybe_remote, names_of, plan_names
+from heliograph.mirror.kept_troubles import WHOLE_TOPIC, Troubles
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
@@ -76,7 +78,7 @@ class TopicView:
     error: str = ""
     """The last one, also if copying goes on."""
     seen_s: float | None = None
-    """How old what is known of the source is; None if it answered just now."""
+    """How old what is known of the source is; None if it answered just now, endless if it never did."""
 
     @property
     def rank(self) -> tuple[int, str, str]:
@@ -138,7 +140,9 @@ class TopicView:
 
 
 def _ago(seen_s: float | None) -> str:
-    return "now" if seen_s is None else f"{seen_s:.0f} s ago"
+    if seen_s is None:
+        return "now"
+    return f"{seen_s:.0f} s ago" if isfinite(seen_s) else "never"
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
@@ -164,12 +168,12 @@ class Reading:
 
     source: Side
     seen_s: float | None
-    """How old that is; None if the source answered just now."""
+    """How old that is; None if the source answered just now, endless if it never did."""
     target: Side
     before: Mapping[PartitionName, Entry]
     """The ledger's entries at a first look, and `entries` at a second one."""
     entries: Mapping[PartitionName, Entry]
-    troubles: Mapping[PartitionName, Trouble]
+    troubles: Troubles
     losses: Sequence[Loss]
     is_led: bool
     differing: Mapping[str, tuple[ConfigDifference, ...]]
@@ -188,29 +192,77 @@ def topic_views(flow: Flow, reading: Reading) -> list[TopicView]:
     for loss in reading.losses:
         losses.setdefault(loss.topic, []).append(loss)
     is_halted = any(loss.is_open and loss.answer == FLOW_STOPPED for loss in reading.losses)
+    counts, there = reading.source.counts, reading.target.counts
+    shown = shown_names(flow, counts, there=there, entries=reading.entries, troubles=reading.troubles)
+    mirrored = shown.names | names_of(flow, copied.keys() - counts.keys())
     views = [
-        _Topic(flow, reading, topic, copied.get(topic, 0), tuple(losses.get(topic, ())), is_halted).view()
-        for topic in {*reading.source.counts, *copied}
+        _Topic(
+            flow=flow,
+            reading=reading,
+            topic=topic,
+            copied=copied.get(topic, 0),
+            losses=tuple(losses.get(topic, ())),
+            is_halted=is_halted,
+            name=mirrored.get(topic),
+            refused=shown.refused.get(topic, ""),
+        ).view()
+        for topic in {*counts, *copied}
         if not _is_internal(flow, topic)
     ]
     return sorted(views, key=lambda view: view.rank)
 
 
+class Shown(NamedTuple):
+    names: dict[str, str]
+    """Of topics that are mirrored, on the target."""
+    refused: dict[str, str]
+    """Topics that would be and have no name there, and why."""
+
+
+def shown_names(
+    flow: Flow,
+    topics: Collection[str],
+    *,
+    there: Collection[str],
+    entries: Collection[PartitionName],
+    troubles: Troubles,
+) -> Shown:
+    """As the flow gives them, as far as its ledger tells: what it was last refused stays so until it runs again."""
+    told = {
+        topic: trouble.text
+        for (topic, partition), trouble in troubles.items()
+        if partition == WHOLE_TOPIC and trouble.code == NameRefused.code and topic in topics
+    }
+    ranks = dict.fromkeys((topic for topic, _ in entries), Rank.COPIED)
+    plan = plan_names(flow, [topic for topic in topics if topic not in told], there=there, ranks=ranks)
+    again = plan_names(flow, told)
+    refused = {topic: str(error) for topic, error in plan.refused.items()}
+    return Shown(plan.wanted, refused | {topic: told[topic] for topic in (*again.wanted, *again.refused)})
+
+
 def _is_internal(flow: Flow, topic: str) -> bool:
     """Nobody expects these to be mirrored."""
-    return topic in flow.never_mirrored or is_own_internal_topic(topic) or flow.policy.is_internal_topic(topic)
+    if topic in flow.never_mirrored or is_own_internal_topic(topic):
+        return True
+    try:
+        return flow.policy.is_internal_topic(topic)
+    except ConfigError:  # a class of one's own: the topic is refused
+        return False
 
 
 def why_not_mirrored(flow: Flow, topic: str) -> str:
     """Why a flow does not copy a topic that is no internal one."""
-    if is_cycle(flow.policy, topic, flow.target):
-        return f'it came from "{flow.target}"'
+    try:
+        if flow.comes_home(topic) or is_cycle(flow.policy, topic, flow.target):
+            return f'it came from "{flow.target}"'
+    except ConfigError as error:  # a class of one's own
+        return error.what
     if isinstance(flow.topics, NameFilter) and NameFilter(flow.topics.include).accepts(topic):
         return "excluded by topics.exclude"
     return "not selected by topics"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Topic:
     """One topic, and what of a reading concerns it."""
 
@@ -222,6 +274,10 @@ class _Topic:
     losses: tuple[Loss, ...]
     is_halted: bool
     """A loss stops the whole flow."""
+    name: str | None
+    """On the target, if it is mirrored."""
+    refused: str
+    """Why it has none there although it would be mirrored."""
 
     @property
     def there(self) -> int:
@@ -229,12 +285,14 @@ class _Topic:
         return self.reading.source.counts.get(self.topic, 0)
 
     @property
-    def remote(self) -> str:
-        return self.flow.remote_topic(self.topic)
+    def remote(self) -> str | None:
+        """Also of a copy that stays behind; None if there is none."""
+        is_left = self.name is None and self.copied and not self.refused
+        return maybe_remote(self.flow, self.topic) if is_left else self.name
 
     def view(self) -> TopicView:
-        is_mirrored = self.flow.mirrors(self.topic)
-        has_copy = is_mirrored or bool(self.copied)
+        is_mirrored = self.name is not None or bool(self.refused)
+        remote = self.remote
         parts = tuple(map(self._partition, range(max(self.there, self.copied)))) if is_mirrored else ()
         state, why = self._state(parts), ""
         if not is_mirrored:
@@ -242,9 +300,9 @@ class _Topic:
         return TopicView(
             flow=self.flow.name,
             topic=self.topic,
-            target_topic=self.remote if has_copy else None,
+            target_topic=remote,
             source_partitions=self.there or None,
-            target_partitions=self.reading.target.counts.get(self.remote) if has_copy else None,
+            target_partitions=self.reading.target.counts.get(remote) if remote is not None else None,
             state=state,
             why=why,
             partitions=parts,
@@ -264,7 +322,7 @@ class _Topic:
     @property
     def _refusal(self) -> str:
         trouble = self.reading.troubles.get((self.topic, WHOLE_TOPIC))
-        return trouble.text if trouble is not None else ""
+        return trouble.text if trouble is not None else self.refused
 
     def _last_error(self, parts: Sequence[PartitionView]) -> str:
         """What keeps it from being copied now, else what happened last to its records."""
@@ -303,7 +361,7 @@ class _Topic:
             return State.STOPPED
         if not self.flow.is_running:
             return State.PAUSED
-        if self._refusal and self._place(index) >= reading.target.counts.get(self.remote, 0):
+        if self.refused or (self._refusal and self._place(index) >= reading.target.counts.get(self.name or "", 0)):
             return State.REFUSED
         if not reading.is_led:
             return State.NOT_LED

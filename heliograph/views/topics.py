@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow, Settings
@@ -19,11 +20,12 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of
+from heliograph.mirror.copynames import maybe_remote
 from heliograph.mirror.discovery import named
 from heliograph.mirror.ledger import Ledger
-from heliograph.views.differences import Differences, read_differences
+from heliograph.views.differences import Differences, compared, read_differences
 from heliograph.views.status import Leader
-from heliograph.views.topic_views import Reading, Side, TopicView, topic_views
+from heliograph.views.topic_views import Reading, Side, TopicView, shown_names, topic_views
 
 SOURCE_PATIENCE_S = 8.0
 """A source that does not answer by then counts as gone."""
@@ -100,7 +102,7 @@ async def _read(flow: Flow, source: Cluster, target: Cluster) -> TopicViews:
 async def _look_at_source(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) -> _Source:
     """As it is now, or as it was last seen."""
     with suppress(HeliographError, TimeoutError):
-        return await asyncio.wait_for(_ask_source(flow, source, target), SOURCE_PATIENCE_S)
+        return await asyncio.wait_for(_ask_source(flow, source, target, ledger), SOURCE_PATIENCE_S)
     ends = {where: entry.source_end for where, entry in ledger.entries.items()}
     for where, end in ledger.log_ends.items():
         ends[where] = max(end.offset, ends.get(where, -1))
@@ -108,26 +110,27 @@ async def _look_at_source(flow: Flow, source: Cluster, target: Cluster, ledger: 
     for topic, partition in ends:
         counts[topic] = max(counts.get(topic, 0), partition + 1)
     side = Side(counts, {where: end for where, end in ends.items() if end >= 0})
-    return _Source(side, max(0.0, time.time() - ledger.contact_ms / 1000), None)
+    return _Source(side, max(0.0, time.time() - ledger.contact_ms / 1000) if ledger.contact_ms else inf, None)
 
 
-async def _ask_source(flow: Flow, source: Cluster, target: Cluster) -> _Source:
-    catalogue = await source.refresh()
+async def _ask_source(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) -> _Source:
+    catalogue, there = await source.refresh(), target.catalogue.topics
     counts = {name: len(meta.partitions) for name, meta in catalogue.topics.items()}
-    wanted = [name for name in counts if flow.mirrors(name)]
-    places = [TopicPartition(name, index) for name in wanted for index in range(counts[name])]
+    names, refused = shown_names(flow, counts, there=there, entries=ledger.entries, troubles=ledger.troubles)
+    places = [TopicPartition(name, index) for name in (*names, *refused) for index in range(counts[name])]
     is_committed = flow.isolation_level == "read_committed"
     answers = await list_offsets(source, places, LATEST, read_committed=is_committed)
     ends = {(at.topic, at.partition): answer.offset for at, answer in answers.items() if not answer.error_code}
-    shared = [name for name in wanted if flow.remote_topic(name) in target.catalogue.topics]
+    shared = compared(names, there=there, entries=ledger.entries, troubles=ledger.troubles)
     return _Source(Side(counts, ends), None, await read_differences(flow, source, target, shared))
 
 
 async def _ask_target(flow: Flow, target: Cluster, ledger: Ledger) -> Side:
     topics = target.catalogue.topics
     places = {
-        where: TopicPartition(flow.remote_topic(where[0]), ledger.target_partition(where))
+        where: TopicPartition(remote, ledger.target_partition(where))
         for where in ledger.partitions
+        if (remote := maybe_remote(flow, where[0])) is not None
     }
     there = {at for at in places.values() if at.topic in topics and at.partition < len(topics[at.topic].partitions)}
     answers = await list_offsets(target, there, LATEST)

@@ -28,6 +28,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "old": {"age_ms": TWO_DAYS_MS},
 }
 SAME_NAMES = {"replication.policy.class": IDENTITY, "provenance.headers": "true", "tasks.max": "2"}
+NO_SYNC = {"sync.topic.configs.enabled": "false", "sync.topic.acls.enabled": "false"}
 
 
 def own(records: list[Record]) -> list[Record]:
@@ -72,6 +73,7 @@ def test_both_ways_under_load_with_a_kill_in_the_middle(primary: Cluster, backup
     flows = ("primary->backup", "backup->primary")
     keys = {f"{flow}.topics": f"{prefix}-.*" for flow in flows}
     keys |= {f"primary->backup.{key}": value for key, value in CARRY.items()}
+    keys |= {f"backup->primary.{key}": value for key, value in NO_SYNC.items()}
     mirror = MirrorProcess(tmp_path, sides, {**keys, **SAME_NAMES, "epoch.ms": "10000"})
     loads = {
         (alias, topics[kind]): Load(cluster, [topics[kind]], partitions=PARTITIONS, per_second=400, **config)
@@ -186,7 +188,10 @@ def test_a_ring_of_three_brings_every_record_everywhere_once(
         create_topic(cluster, topic)
         produce(cluster, topic, [b"%d of %d" % (number, index) for number in range(300)])
     flows = ("primary->backup", "backup->trio", "trio->primary")
-    with MirrorProcess(tmp_path, sides, {**{f"{flow}.topics": topic for flow in flows}, **SAME_NAMES}) as mirror:
+    keys = {f"{flow}.topics": topic for flow in flows} | {
+        f"trio->primary.{key}": value for key, value in NO_SYNC.items()
+    }
+    with MirrorProcess(tmp_path, sides, {**keys, **SAME_NAMES}) as mirror:
         views = [View(cluster, topic) for cluster in sides.values()]
         mirror.wait_until(lambda: all(view.counts() == [900] for view in views), SLOW_START_S, what="900 on each")
         mirror.wait_until(lambda: all(is_up_to_date(mirror, flow) for flow in flows), 30, what="no lag")
@@ -197,3 +202,69 @@ def test_a_ring_of_three_brings_every_record_everywhere_once(
                 of_one = [record for record in records if (record.value or b"").endswith(b" of %d" % index)]
                 assert [record.value for record in of_one] == [b"%d of %d" % (number, index) for number in range(300)]
             assert sorted({len(record.headers) for record in records}) == [0, 1, 2]
+
+
+@pytest.mark.timeout(400)
+def test_a_chain_in_both_directions_brings_every_record_everywhere_once_through_a_kill(
+    primary: Cluster, backup: Cluster, trio: Cluster, tmp_path: Path
+) -> None:
+    """Both ends write to the topics in the middle, as applications do there."""
+    prefix = unique("chain")
+    sides = {"primary": primary, "backup": backup, "trio": trio}
+    ages_ms = {f"{prefix}-fresh": 0, f"{prefix}-old": TWO_DAYS_MS}
+    for cluster in sides.values():
+        for topic in ages_ms:
+            create_topic(cluster, topic)
+    flows = {"primary->backup": {}, "backup->trio": {}, "backup->primary": NO_SYNC, "trio->backup": NO_SYNC}
+    keys = {f"{flow}.topics": f"{prefix}-.*" for flow in flows}
+    keys |= {f"{flow}.{key}": value for flow, more in flows.items() for key, value in more.items()}
+    mirror = MirrorProcess(tmp_path, sides, {**keys, **SAME_NAMES, "epoch.ms": "10000"})
+    loads = {
+        (alias, topic): Load(cluster, [topic], partitions=1, per_second=40, age_ms=age_ms)
+        for alias, cluster in sides.items()
+        for topic, age_ms in ages_ms.items()
+    }
+    views = {where: View(sides[where[0]], where[1]) for where in loads}
+
+    def arrived(where: tuple[str, str]) -> int:
+        return sum(views[where].counts() or []) - loads[where].written
+
+    with ExitStack() as running:
+        for load in loads.values():
+            running.enter_context(load)
+        with mirror.until_killed():
+            mirror.wait_until(lambda: min(map(arrived, loads)) > 100, SLOW_START_S, what="copies on all sides")
+        before = {where: arrived(where) for where in loads}
+        running.enter_context(mirror)
+        mirror.wait_until(
+            lambda: all(arrived(where) > count + 100 for where, count in before.items()),
+            SLOW_START_S,
+            what="more copies after the kill",
+        )
+        for load in loads.values():
+            load.stop()
+        written = {topic: sum(loads[alias, topic].written for alias in sides) for topic in ages_ms}
+        mirror.wait_until(
+            lambda: all(view.counts() == [written[view.topic]] for view in views.values()),
+            90,
+            what=f"all records on all sides: {written}",
+        )
+        mirror.wait_until(lambda: all(is_up_to_date(mirror, flow) for flow in flows), 30, what="no lag")
+        for (alias, topic), view in views.items():
+            assert view.counts() == [written[topic]], "nothing goes round"
+            [records] = view.read()
+            assert_all_once_by_origin(records, [loads[other, topic].written for other in sides])
+            assert {len(record.headers) for record in records} == ({0, 1} if alias == "backup" else {0, 1, 2})
+    assert "NAME_REFUSED" not in mirror.output
+    assert "UNPROVEN" not in mirror.output
+    assert "Traceback" not in mirror.output
+
+
+def assert_all_once_by_origin(records: list[Record], written: list[int]) -> None:
+    """Of each cluster's, by the first mark, all numbers in their order."""
+    numbers: dict[object, list[int]] = {}
+    for record in records:
+        origin = record.headers[0] if record.headers else None
+        numbers.setdefault(origin, []).append(int((record.value or b"").rstrip(b".")))
+    assert all(found == list(range(len(found))) for found in numbers.values())
+    assert sorted(map(len, numbers.values())) == sorted(written)

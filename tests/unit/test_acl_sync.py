@@ -17,16 +17,19 @@ from heliograph.config.load import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.control import acls as sync_module
 from heliograph.control.acls import AclPlan, AclSync, apply_acl_sync, plan_acl_sync
-from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized
+from heliograph.errors import BrokerRefused, ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.cluster import Catalogue, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror import store
+from heliograph.mirror.copynames import Claim, Rank, plan_groups, plan_names
+from heliograph.mirror.flow_names import FlowNames
 from heliograph.mirror.kept_acls import KeptAcls, keep, plan_kept
 from heliograph.mirror.ledger import Ledger
 from heliograph.naming import DefaultPolicy
 from heliograph.recovery import write_rights
 from heliograph.recovery.write_rights import apply_write_handover, plan_write_handover
+from tests.unit.logs import ENTRY
 
 ALL, READ, WRITE, DESCRIBE = Operation.ALL, Operation.READ, Operation.WRITE, Operation.DESCRIBE
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -62,11 +65,19 @@ def plan_of(
     *,
     flow: Flow | None = None,
     made: Mapping[Acl, Acl] | None = None,
+    topics: Collection[str] = TOPICS,
+    rivals: Iterable[Mapping[str, Claim]] = (),
     groups: Collection[str] = (),
 ) -> AclPlan:
     flow = flow or flow_of()
-    mirrored = {topic: flow.remote_topic(topic) for topic in TOPICS if flow.mirrors(topic)}
-    return plan_acl_sync(source, target, flow=flow, mirrored=mirrored, groups=groups, made=made or {})
+    return plan_acl_sync(
+        source,
+        target,
+        flow=flow,
+        topics=plan_names(flow, topics, rivals=rivals),
+        groups=plan_groups(flow, groups, selected=flow.topic_sync.group_acls),
+        made=made or {},
+    )
 
 
 def created(source: Iterable[Acl], more: str = "", **given: Any) -> set[Acl]:
@@ -180,6 +191,83 @@ def test_wide_rules_of_groups_are_on_the_same_prefix_or_on_the_groups_that_are_c
         rule(name, resource_type=GROUP) for name in ("billing-1", "billing-2")
     }
     assert plan_of([many, every], flow=flow_of(GROUPS), groups=groups).left_out == (many, every)
+
+
+def test_groups_have_their_names_on_the_target() -> None:
+    def group(name: str, **more: Any) -> Acl:
+        return rule(name, resource_type=GROUP, **more)
+
+    renaming = GROUPS + PREFIXED + "A->B.group.rename.1.pattern=billing-(.*)\nA->B.group.rename.1.replacement=eu-$1\n"
+    groups = ("billing-1", "billing-2", "g", "other")
+    assert created([group("billing-7"), group("g")], renaming, groups=groups) == {group("eu-7"), group("g")}
+    wide = group("bill", pattern=Pattern.PREFIXED)
+    assert created([wide], renaming, groups=groups) == {group("eu-1"), group("eu-2")}
+    assert created([group("*")], renaming, groups=groups) == {group("eu-1"), group("eu-2"), group("g")}
+
+
+def test_rules_of_a_group_that_has_no_name_are_not_made_on_the_one_that_has_it() -> None:
+    def group(name: str) -> Acl:
+        return rule(name, resource_type=GROUP)
+
+    one = GROUPS + "A->B.group.rename.1.pattern=billing-.*\nA->B.group.rename.1.replacement=app\n"
+    source = [group("billing-2"), group("billing-9")]
+    assert created(source, one, groups=("billing-1", "billing-2")) == set()
+    assert created([*source, group("billing-1")], one, groups=("billing-1", "billing-2")) == {group("app")}
+
+
+# -- names that are others'
+
+VERSIONS = "A->B.topic.rename.1.pattern=(orders)-v.\nA->B.topic.rename.1.replacement=$1\n"
+
+
+def test_rules_of_a_topic_that_was_refused_its_name_are_not_made_on_its_rivals_copy() -> None:
+    topics = ("orders-v1", "orders-v2")
+    source = [rule("orders-v1", user="one"), rule("orders-v2", user="two")]
+    assert created(source, VERSIONS, topics=topics) == {rule("orders", user="one")}
+    assert created(source, VERSIONS, topics=topics[1:]) == {rule("orders", user="two")}, "nor if it does not exist"
+    wide = prefixed("orders-v2", user="two")
+    assert created([wide], VERSIONS + PREFIXED, topics=topics) == set()
+
+
+def test_rules_are_not_made_on_copies_of_other_flows() -> None:
+    rivals = [{"orders": Claim(Rank.COPIED, 1, "orders", "C->B"), "ord": Claim(Rank.COPIED, 1, "ord", "C->B")}]
+    source = [rule("orders"), rule("ord"), rule("order-lines"), prefixed("ord", user="many")]
+    assert created(source, IDENTITY + PREFIXED, topics=("orders", "order-lines"), rivals=rivals) == {
+        rule("order-lines"),
+        rule("order-lines", user="many"),
+    }
+
+
+def test_a_rule_on_a_name_that_a_class_fails_for_stays_behind_alone() -> None:
+    class Failing:
+        def accepts(self, name: str) -> bool:
+            if name == "bad":
+                raise ConfigError("no luck")
+            return True
+
+    flow = replace(flow_of(), topics=Failing())
+    for topics in (("orders",), ("orders", "bad")):
+        plan = plan_of([rule("bad"), rule("orders")], flow=flow, topics=topics)
+        assert set(plan.create) == {rule("A.orders")}
+
+
+def test_a_pass_knows_the_names_of_the_running_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, "A->B.topic.rename.1.pattern=ord(?:ers)?\nA->B.topic.rename.1.replacement=one\n")
+    world.rules["A"] = {rule("ord", user="ord"), rule("orders", user="orders")}
+    world.flow.entries["orders", 0] = ENTRY
+    world.pass_over()
+    assert world.target == {rule("one", user="orders")}
+
+
+def test_a_pass_asks_for_groups_where_it_matters_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def groups(_: object) -> list[str]:
+        return ["billing-1", "billing-2"]
+
+    monkeypatch.setattr(sync_module, "list_groups", groups)
+    world = World(monkeypatch, GROUPS + "A->B.group.rename.1.pattern=billing-.*\nA->B.group.rename.1.replacement=app\n")
+    world.rules["A"] = {rule("billing-2", resource_type=GROUP)}
+    world.pass_over()
+    assert not world.target
 
 
 # -- removal
@@ -342,7 +430,8 @@ class World:
             name="A->B",
             flow=flow_of(more),
             source=SimpleNamespace(alias="A", catalogue=Catalogue(cluster_id="", brokers={}, topics=topics)),
-            target=SimpleNamespace(alias="B"),
+            target=SimpleNamespace(alias="B", catalogue=Catalogue(cluster_id="", brokers={}, topics={})),
+            entries={},
             ledger=Ledger(group_id="A-mm2", topic="ledger"),
             ledger_topic="ledger",
             leads=lambda: self.leads,
@@ -352,6 +441,7 @@ class World:
         monkeypatch.setattr(sync_module, "delete_acls", self._delete)
         monkeypatch.setattr(sync_module, "maybe_describe_acls", self._describe)
         monkeypatch.setattr(store, "write_acls", self._write)
+        flow.names = FlowNames(flow)
         self.flow = flow
         self.sync = AclSync(flow)
 

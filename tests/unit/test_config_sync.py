@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from heliograph.control.configs import ConfigSync
+from heliograph.errors import ConfigError
 from heliograph.mirror.spells import Clock
 from tests.fake_cluster import ALTER_CONFIGS, DESCRIBE_CONFIGS, Call, FakeCluster
 from tests.unit.flows import World, flow_between
@@ -223,6 +225,38 @@ def test_a_setting_that_the_target_does_not_know_is_named_once(caplog: pytest.Lo
 
     asyncio.run(run())
     assert caplog.messages == ['a->b: settings that "b" does not know are not copied: remote.storage.enable']
+
+
+class Failing:
+    """A class of somebody's own that says what is left out."""
+
+    def accepts(self, name: str) -> bool:
+        if name == "retention.ms":
+            raise ConfigError("no luck")
+        return False
+
+
+@pytest.mark.parametrize("there", [{}, {"a.orders": 1, "a.others": 1}], ids=["new copies", "copies"])
+def test_a_setting_for_which_a_filter_fails_is_named_once_and_the_others_follow(
+    there: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with flow_between({"orders": 1, "others": 1}, there) as world:
+            for topic in ("orders", "others"):
+                settings(world.source, topic).update({"retention.ms": "5", "cleanup.policy": "compact"})
+            flow = world.flow
+            sync = replace(flow.flow.topic_sync, configs_exclude=Failing())
+            flow.flow = replace(flow.flow, topic_sync=sync)
+            flow.targets.apply(flow.flow)
+            source, _ = await asyncio.gather(flow.source.refresh(), flow.target.refresh())
+            await flow.targets.ensure(source, {"orders": "a.orders", "others": "a.others"})
+            await mirrored(world, "orders", "others").look()
+            assert settings(world.target, "a.orders") == settings(world.target, "a.others")
+            assert settings(world.target, "a.orders") == {"cleanup.policy": "compact"}
+
+    caplog.set_level(logging.WARNING, "heliograph")
+    asyncio.run(run())
+    assert caplog.messages == ['a->b: the setting "retention.ms" of topics is not copied: CONFIG: no luck']
 
 
 def test_a_target_that_cannot_change_single_settings_is_named_once_and_mirroring_goes_on(

@@ -32,7 +32,7 @@ from heliograph.recovery.forms import By
 from heliograph.recovery.translate import plan_moves
 from tests.unit.logs import ENTRY
 from tests.unit.samples import BASE
-from tests.unit.test_preflight_topics import FAIL, catalogue
+from tests.unit.test_preflight_topics import FAIL, MARKS, NO_SYNC, catalogue
 
 IDENTITY = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
 THREE = """\
@@ -166,6 +166,8 @@ def test_with_aliases_in_front_flows_need_not_be_compared() -> None:
     assert clash(IDENTITY)
     assert clash("B->C.replication.policy.separator = _\n")
     assert clash(rule("a", "b", flow="A->C"))
+    assert not clash(IDENTITY + MARKS + NO_SYNC)
+    assert clash(IDENTITY + "A->C." + MARKS)
     one, two = parse_settings(THREE.replace("B->C", "A->B")).flows
     assert not may_clash(one, two)
 
@@ -214,6 +216,14 @@ def test_flows_of_a_process_know_what_the_others_copy() -> None:
     assert (first.names.plan().wanted, second.names.plan().wanted) == ({}, {"x": "x"})
     first.ledger.partition(("x", 0)).entry = ENTRY
     assert (first.names.plan().wanted, second.names.plan().wanted) == ({"x": "x"}, {})
+
+
+def test_flows_that_mark_records_share_a_topic_and_one_flow_does_not_with_itself() -> None:
+    """As where a chain goes in both directions, and both its ends write to the middle."""
+    first, second = drivers(THREE + IDENTITY + MARKS + NO_SYNC + rule("old-(.*)", "$1", flow="A->C"))
+    first.source.catalogue, second.source.catalogue = catalogue(["x", "old-x"]), catalogue(["x"])
+    assert (first.names.plan().wanted, second.names.plan().wanted) == ({"old-x": "x"}, {"x": "x"})
+    assert list(first.names.plan().refused) == ["x"]
 
 
 # -- cycles

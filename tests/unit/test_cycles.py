@@ -134,6 +134,58 @@ def test_groups_are_carried_one_way_only() -> None:
     assert "group-cycle" not in findings(ring + "C->A.sync.group.offsets.enabled = false\n")
 
 
+CONFIGS, ACLS = "sync.topic.configs.enabled = false\n", "sync.topic.acls.enabled = false\n"
+
+
+@pytest.mark.parametrize(("rule", "off"), [("config-cycle", CONFIGS), ("acl-cycle", ACLS)])
+@pytest.mark.parametrize("names", [PAIR, RING, CHAIN], ids=["pair", "ring", "chain"])
+def test_settings_and_access_rules_are_copied_one_way_only(names: tuple[str, ...], rule: str, off: str) -> None:
+    """Else what is changed or revoked on one cluster comes back from the other."""
+    text = enabled(*names) + IDENTITY + MARKS
+    assert rule in findings(text)
+    assert rule in findings(text, only=("B",)), "flows of other processes count"
+    assert rule not in findings(text + off)
+    forth = [name for name in names if name not in ("B->A", "C->B", "C->A")]
+    assert rule not in findings(text + "".join(f"{name}.{off}" for name in names if name not in forth))
+    assert rule not in findings(enabled(*names) + IDENTITY), "the cycle itself is the error"
+    assert rule not in findings(enabled(*names) + MARKS), "copies have names of their own"
+    apart = "".join(f"{name}.topics = {name[0]}-.*\n" for name in names)
+    assert rule not in findings(text + apart)
+
+
+def test_the_finding_says_what_to_switch_off() -> None:
+    found = findings(enabled(*PAIR) + IDENTITY + MARKS)
+    [line] = found["acl-cycle"]
+    assert line == (
+        "f.properties:6:1: an access rule that is revoked on one cluster would be made again from the other: A->B->A "
+        "with sync.topic.acls.enabled all the way round; set sync.topic.acls.enabled = false for the flow to the "
+        "cluster where they are to be changed, or let their topics patterns have no name in common"
+    )
+    [line] = findings(enabled(*CHAIN) + IDENTITY + MARKS)["config-cycle"]
+    assert "a setting that is changed on one cluster would be set back from the other: A->B->A, B->C->B with" in line
+
+
+def test_access_rules_of_groups_are_copied_one_way_only_whatever_topics_are_called() -> None:
+    text = enabled(*PAIR) + "sync.group.acls.enabled = true\n"
+    [line] = findings(text)["acl-cycle"]
+    assert "set sync.group.acls.enabled = false for the flow to" in line
+    assert "acl-cycle" not in findings(text + "B->A.sync.group.acls.enabled = false\n")
+    assert "acl-cycle" not in findings(text + "A->B.groups = east-.*\nB->A.groups = west-.*\n")
+    rule = "A->B.group.rename.1.pattern = (.+)\nA->B.group.rename.1.replacement = eu-$1\n"
+    assert "acl-cycle" not in findings(text + rule)
+
+
+def test_one_flow_alone_gives_a_shared_topic_its_settings() -> None:
+    """Two that mark their records may write to one topic."""
+    text = enabled("A->B", "C->B") + IDENTITY
+    [line] = findings(text + MARKS)["config-rivals"]
+    assert 'A->B and C->B would both set the settings of the same topics of "B", in turn' in line
+    assert "config-rivals" not in findings(text), "only one of them copies it"
+    assert "config-rivals" not in findings(text + MARKS + f"C->B.{CONFIGS}")
+    assert "config-rivals" not in findings(text + MARKS + "A->B.topics = a-.*\nC->B.topics = c-.*\n")
+    assert "config-rivals" not in findings(enabled("A->B", "A->C") + IDENTITY + MARKS)
+
+
 def test_names_that_grow_with_every_round_are_refused_with_marks_too() -> None:
     """One way keeps names, the other puts its prefix before them."""
     text = enabled(*PAIR) + "A->B." + IDENTITY
@@ -163,7 +215,7 @@ patterns = st.one_of(names, names.map(lambda text: text + ".*"), st.just(".*"), 
 def test_a_name_that_goes_round_is_always_found(topics: list[list[str]], name: str) -> None:
     text = enabled(*RING) + IDENTITY
     text += "".join(f"{flow}.topics = {', '.join(wanted)}\n" for flow, wanted in zip(RING, topics, strict=True))
-    running = flows_of(text + "".join(f"{flow}.provenance.headers = true\n" for flow in RING))
+    running = flows_of(text + CONFIGS + ACLS + "".join(f"{flow}.provenance.headers = true\n" for flow in RING))
     unmarked = [_without_marks(flow) for flow in running]
     if all(flow.mirrors(name) for flow in unmarked):
         assert unmarked_cycles(unmarked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,21 @@ from heliograph.config.convert import convert
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
 from heliograph.filters import OwnFilter
+from heliograph.kafka.configs import OF_TOPIC, ConfigEntry
 from heliograph.mirror.copynames import plan_names
 from heliograph.mirror.rights import flow_rights
+from heliograph.mirror.topic_configs import carried_configs, follows_configs, unjudged_configs
 from heliograph.naming import POLICIES, IdentityPolicy, OwnPolicy, make_policy
 from heliograph.ownclass import make_own
+from heliograph.preflight.applications import mirrored_topics
 from heliograph.renaming import RenamingPolicy
+from heliograph.views.topic_views import Reading, Side, State, topic_views
 from tests.unit.samples import BASE
 
 NAMING = (Path(__file__).parents[2] / "docs" / "naming.md").read_text()
 [EXAMPLE] = re.findall(r"```python\n(.*?)```", NAMING, re.DOTALL)
 FAULTY = """
+from heliograph.naming import DefaultPolicy
 class NoArguments:
     def __init__(self): ...
 
@@ -41,8 +46,33 @@ class Keeps:
     def __init__(self, properties): self.properties = properties
     def accepts(self, name): return name.startswith(self.properties["python.keep"])
 
+class Policy(DefaultPolicy):
+    # one method, by the properties, fails for the name "bad"
+    def __init__(self, properties):
+        super().__init__(source_alias=properties["source.cluster.alias"])
+        object.__setattr__(self, "fails", properties.get("python.fails", ""))
+    def _look(self, method, name):
+        if method == self.fails and name == "bad":
+            raise ZeroDivisionError("no luck")
+    def format_remote_topic(self, source_alias, topic):
+        self._look("format_remote_topic", topic)
+        return super().format_remote_topic(source_alias, topic)
+    def is_heartbeats_topic(self, topic):
+        self._look("is_heartbeats_topic", topic)
+        return super().is_heartbeats_topic(topic)
+    def is_internal_topic(self, topic):
+        self._look("is_internal_topic", topic)
+        return super().is_internal_topic(topic)
+    def topic_source(self, topic):
+        self._look("topic_source", topic)
+        return super().topic_source(topic)
+    def upstream_topic(self, topic):
+        self._look("upstream_topic", topic)
+        return super().upstream_topic(topic)
+
 thing = 3
 """
+METHODS = ("format_remote_topic", "is_heartbeats_topic", "is_internal_topic", "topic_source", "upstream_topic")
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +184,65 @@ def test_what_fails_later_concerns_the_name_it_was_asked_about() -> None:
         "bad": "python:faulty.Wrong: accepts('bad') failed: ZeroDivisionError: no luck",
         "odd": "python:faulty.Wrong: accepts('odd') gave str, not True or False",
     }
+
+
+def failing(method: str) -> str:
+    return f"replication.policy.class = python:faulty.Policy\npython.fails = {method}\n"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_policy_that_fails_for_a_name_concerns_that_topic_alone(method: str) -> None:
+    """Whoever makes, shows or grants something later asks no question that was not answered for the plan."""
+    flow = flow_of(failing(method))
+    plan = plan_names(flow, ["a", "bad"])
+    assert (plan.wanted, list(plan.refused)) == ({"a": "A.a"}, ["bad"])
+    assert all(follows_configs(flow, topic) for topic in plan.wanted)
+    states = {view.topic: view.state for view in topic_views(flow, reading_of(["a", "bad"]))}
+    assert states == {"a": State.NOT_LED, "bad": State.REFUSED}
+    assert "A.a" in mirrored_topics([flow], ["A.a", "A.bad", "bad"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_file_loads_though_a_policy_fails_for_a_name_in_it(method: str) -> None:
+    text = BASE + "B->A.enabled = true\nB->A.topics = bad\nA->B.topics = bad.*, a\n" + failing(method)
+    assert len(parse_settings(text).flows) == 2
+
+
+def test_a_topic_that_a_filter_fails_for_is_shown_as_refused() -> None:
+    flow = flow_of("topic.filter.class = python:faulty.Wrong\n")
+    views = {view.topic: view for view in topic_views(flow, reading_of(["a", "bad", "no"]))}
+    assert {topic: view.state for topic, view in views.items()} == {
+        "a": State.NOT_LED,
+        "bad": State.REFUSED,
+        "no": State.NOT_MIRRORED,
+    }
+    assert views["bad"].target_topic is None
+    assert "accepts('bad') failed: ZeroDivisionError" in views["bad"].error
+
+
+def test_a_setting_that_a_filter_fails_for_is_not_copied_and_named() -> None:
+    sync = flow_of("config.property.filter.class = python:faulty.Wrong\n").topic_sync
+    configs = {key: ConfigEntry("1", OF_TOPIC) for key in ("a", "bad", "no", "odd")}
+    assert carried_configs(configs, sync) == {"a": "1"}
+    assert [str(error) for error in unjudged_configs(configs, sync).values()] == [
+        "CONFIG: python:faulty.Wrong: accepts('bad') failed: ZeroDivisionError: no luck; mend the class",
+        "CONFIG: python:faulty.Wrong: accepts('odd') gave str, not True or False; mend the class",
+    ]
+
+
+def reading_of(topics: Sequence[str]) -> Reading:
+    """Of a flow that never ran."""
+    return Reading(
+        source=Side(dict.fromkeys(topics, 1), {}),
+        seen_s=None,
+        target=Side({}, {}),
+        before={},
+        entries={},
+        troubles={},
+        losses=(),
+        is_led=False,
+        differing={},
+    )
 
 
 def test_a_file_that_is_loaded_again_is_the_same_as_before() -> None:

@@ -22,6 +22,7 @@ IDENTITY = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityR
 SINGLE = "".join(f"{kind}.storage.replication.factor = 1\n" for kind in ("offset", "config", "status"))
 SINGLE += "".join(f"{kind}.topic.replication.factor = 1\n" for kind in ("offset-syncs", "checkpoints", "heartbeats"))
 MARKS = "provenance.headers = true\n"
+NO_SYNC = "sync.topic.configs.enabled = false\nsync.topic.acls.enabled = false\n"
 DAY_MS = 86_400_000
 
 
@@ -194,8 +195,18 @@ def test_two_sources_of_one_target_topic_fail() -> None:
     assert only(topics.check_collisions(settings.enabled_flows, {"A": catalogues["A"]})).verdict is PASS
     one = settings_of("A->C.enabled = true\nB->C.enabled = true\nA->C." + MARKS + IDENTITY, THREE)
     assert only(topics.check_collisions(one.enabled_flows, catalogues)).verdict is FAIL
-    both = settings_of("A->C.enabled = true\nB->C.enabled = true\n" + MARKS + IDENTITY, THREE)
-    assert only(topics.check_collisions(both.enabled_flows, catalogues)).verdict is PASS
+    both = settings_of("A->C.enabled = true\nB->C.enabled = true\n" + MARKS + NO_SYNC + IDENTITY, THREE)
+    step = only(topics.check_collisions(both.enabled_flows, catalogues))
+    assert (step.verdict, step.what) == (
+        PASS,
+        "3 target topics, each with one source, but 1 with several, whose records carry their origin",
+    )
+
+
+def test_two_topics_of_one_flow_with_one_name_fail_with_marks_too() -> None:
+    rule = "A->B.topic.rename.1.pattern = (?:old|new)-(.*)\nA->B.topic.rename.1.replacement = $1\n"
+    step = only(topics.check_collisions(settings_of(MARKS + rule).enabled_flows, {"A": catalogue(["old-a", "new-a"])}))
+    assert (step.verdict, step.subject) == (FAIL, "a")
 
 
 @pytest.mark.parametrize(

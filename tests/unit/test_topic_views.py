@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from heliograph.mirror import formats
 from heliograph.mirror.formats import Trouble
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC
 from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.losses import Loss
+from heliograph.mirror.model import Entry
 from heliograph.mirror.outcomes import FLOW_STOPPED, PARTITION_STOPPED
 from heliograph.mirror.seen import Contact, LogEnd, LogEnds
 from heliograph.render import OutputFormat, render_rows
 from heliograph.views import topics as module
-from heliograph.views.differences import ConfigDifference, differences_of
+from heliograph.views.differences import ConfigDifference, compared, differences_of
 from heliograph.views.topic_views import Reading, Side, State, TopicView, topic_views, why_not_mirrored
 from heliograph.views.topics import TopicViews, read_topics
 from tests.fake_cluster import DESCRIBE_CONFIGS
@@ -40,6 +43,10 @@ from tests.unit.test_discovery import World, a_world
 CONFIG = "clusters = a, b\na.bootstrap.servers = a:1\nb.bootstrap.servers = b:1\na->b.enabled = true\n"
 LOSS = Loss(topic="t", partition=0, code="DATA_LOST", text="DATA_LOST: 7 records", mark="m", first_ms=1, last_ms=5)
 WAITING = Trouble(topic="t", partition=1, code="UNREACHABLE", text="no connection", final=False)
+RENAMED_BACK = (
+    "a->b.topics = .*\nb->a.enabled = true\nb->a.topics = x\nb->a.topic.rename.1.pattern = (.+)\n"
+    "b->a.topic.rename.1.replacement = eu-$1\n"
+)
 REFUSED = Trouble(topic="t", partition=WHOLE_TOPIC, code="NOT_AUTHORIZED", text="may not create", final=False)
 
 
@@ -170,6 +177,48 @@ def test_a_topic_that_is_not_selected_any_more_keeps_its_copy() -> None:
     assert (view.state, view.target_topic, view.target_partitions) == (State.NOT_MIRRORED, "a.t", 2)
 
 
+def test_a_renamed_copy_that_comes_home_is_said_to_have_come_from_the_target() -> None:
+    flow = a_flow(RENAMED_BACK + "a->b.topics.exclude = eu-.*\n")
+    assert why_not_mirrored(flow, "eu-x") == 'it came from "b"'
+    assert only(reading(source=Side({"eu-x": 1}, {}), entries={}, before={}), flow).why == 'it came from "b"'
+
+
+NAME_TAKEN = Trouble(topic="t2", partition=WHOLE_TOPIC, code="NAME_REFUSED", text="as t1 is", final=False)
+ONE_NAME = "a->b.topic.rename.1.pattern = t.\na->b.topic.rename.1.replacement = one\n"
+
+
+@pytest.mark.parametrize(
+    ("entries", "troubles", "kept"),
+    [
+        ({}, {}, "t1"),
+        ({("t2", 0): ENTRY}, {}, "t2"),
+        ({("t1", 0): ENTRY}, {("t2", WHOLE_TOPIC): NAME_TAKEN}, "t1"),
+        ({("t1", 0): ENTRY, ("t2", 0): ENTRY}, {("t1", WHOLE_TOPIC): replace(NAME_TAKEN, topic="t1")}, "t2"),
+    ],
+)
+def test_of_two_topics_with_one_name_the_one_that_has_it_is_shown_with_the_copy(
+    entries: dict[PartitionName, Entry], troubles: dict[PartitionName, Trouble], kept: str
+) -> None:
+    sides = {"source": Side({"t1": 1, "t2": 1}, {}), "target": Side({"one": 1}, {})}
+    flow = a_flow(ONE_NAME)
+    views = {view.topic: view for view in topic_views(flow, reading(**sides, entries=entries, troubles=troubles))}
+    [other] = views.keys() - {kept}
+    assert (views[kept].target_topic, views[kept].target_partitions) == ("one", 1)
+    assert (views[other].target_topic, views[other].target_partitions) == (None, None)
+    assert (views[other].state, [part.state for part in views[other].partitions]) == (State.REFUSED, [State.REFUSED])
+    assert views[other].error
+
+
+def test_a_refusal_of_a_topic_that_is_not_selected_any_more_is_none() -> None:
+    troubles = {("t2", WHOLE_TOPIC): NAME_TAKEN}
+    view = only(reading(source=Side({"t2": 1}, {}), entries={}, troubles=troubles), a_flow("a->b.topics = u\n"))
+    assert view.state is State.NOT_MIRRORED
+
+
+def test_a_source_that_never_answered_has_no_age() -> None:
+    assert only(reading(seen_s=inf)).row()["source seen"] == "never"
+
+
 @given(st.sampled_from(["t", "t-secret", "b.t", "x", "a.t", "heartbeats", "b.heartbeats"]))
 def test_every_topic_is_mirrored_or_not_for_a_reason(topic: str) -> None:
     flow = a_flow("a->b.topics = t.*\na->b.topics.exclude = t-secret\n")
@@ -215,6 +264,15 @@ def test_settings_that_would_be_changed(
     found = differences_of(flow, "t", {"retention.ms": source, "min.insync.replicas": OWN}, there)
     assert [(item.source, item.target, item.action) for item in found] == expected
     assert all((item.topic, item.key) == ("t", "retention.ms") for item in found)
+
+
+def test_settings_are_compared_of_topics_that_sync_looks_at() -> None:
+    """Not of those that the target refuses as a whole, but for what was begun before."""
+    names = {"t": "a.t", "t1": "a.t1", "t2": "a.t2", "t3": "a.t3"}
+    troubles = {(topic, WHOLE_TOPIC): replace(REFUSED, topic=topic) for topic in ("t", "t1")}
+    there = ("a.t", "a.t1", "a.t2")
+    found = compared(names, there=there, entries={("t", 0): ENTRY}, troubles=troubles)
+    assert found == {"t": "a.t", "t2": "a.t2"}
 
 
 def test_differences_are_shown_with_the_topic_and_row_by_row() -> None:
@@ -308,6 +366,31 @@ def test_a_dead_source_is_shown_as_it_was_last_seen(monkeypatch: pytest.MonkeyPa
     assert (row["source partitions"], row["source end"], row["position"], row["lag"]) == (2, 12, 4, 8)
     assert row["configs that differ"] is None
     assert row["source seen"] in ("90 s ago", "91 s ago", "92 s ago", "93 s ago")
+
+
+def test_a_dead_source_that_never_answered_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOURCE_PATIENCE_S", 2.0)
+
+    def forget(world: World) -> None:
+        write(world, formats.encode_seen("a-mm2", Contact(time_ms=0)))
+
+    assert row_of_t(shown(forget, source_dies=True))["source seen"] == "never"
+
+
+def test_only_the_topic_that_has_a_name_is_compared_with_the_copy() -> None:
+    async def test() -> TopicViews:
+        async with a_world() as world:
+            rule = "a->b.topic.rename.1.pattern = .*\na->b.topic.rename.1.replacement = one\n"
+            async with world.leader(rule):
+                pass
+            world.source.topics["t"].configs["retention.ms"] = "1000"
+            world.source.topics["u"].configs["retention.ms"] = "2000"
+            settings = parse_settings(world.settings(rule))
+            return await read_topics(settings, settings.flows)
+
+    views = {view.topic: view for view in asyncio.run(test()).views}
+    assert [(item.source, item.action) for item in views["t"].differing or ()] == [("1000", "set")]
+    assert (views["u"].differing, views["u"].state) == (None, State.REFUSED)
 
 
 def test_what_is_written_between_two_looks_tells_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
