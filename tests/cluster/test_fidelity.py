@@ -274,7 +274,7 @@ def test_small_batches_are_merged_under_backlog(mirror: MirrorProcess, primary: 
     assert len(read_batches(backup, f"plain.{topic}")) < 300
 
 
-def test_old_records_one_batch_at_a_time(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_old_records_arrive_once_and_in_order(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
     """Two days old: the broker may forget the producer at any moment, order and number must hold all the same."""
     topic = create_topic(primary, unique("plain-old"))
     sender = producer(primary, batch_num_messages=20)

@@ -48,8 +48,8 @@ class AbortedRange(NamedTuple):
 @dataclass
 class _Producer:
     epoch: int
-    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
-    """First and last sequence and base offset of the last five batches."""
+    recent: deque[tuple[int, int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
+    """First and last sequence, base offset and newest time of the last five batches."""
 
 
 class FakePartition:
@@ -96,7 +96,7 @@ class FakePartition:
             return known
         base = self.store(batch)
         last = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
-        self.producers[header.producer_id].recent.append((header.base_sequence, last, base))
+        self.producers[header.producer_id].recent.append((header.base_sequence, last, base, header.max_timestamp))
         return Appended(0, base)
 
     def _check_sequence(self, header: BatchHeader) -> Appended | None:
@@ -114,9 +114,9 @@ class FakePartition:
                 return Appended(OUT_OF_ORDER_SEQUENCE)
             self.producers[header.producer_id] = _Producer(header.producer_epoch)
             return None
-        for known_first, known_last, base in producer.recent:
+        for known_first, known_last, base, newest_ms in producer.recent:
             if (known_first, known_last) == (first, last):
-                return Appended(0, base, header.max_timestamp)
+                return Appended(0, base, newest_ms)
         if producer.recent and first != (producer.recent[-1][1] + 1) % SEQUENCE_MODULUS:
             return Appended(OUT_OF_ORDER_SEQUENCE)
         return None

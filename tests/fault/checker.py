@@ -16,7 +16,11 @@ from tests.cluster.mirror import Record
 from tests.fault.stamp import Shape, Stamp, stamp_of
 
 _EXAMPLES = 5
-_UNPROVEN = re.compile(r"POSITION_UNPROVEN: \S+ (?P<topic>\S+)-(?P<partition>\d+): (?P<records>\d+) records")
+_UNPROVEN = re.compile(
+    r"POSITION_UNPROVEN: \S+ (?P<topic>\S+)-(?P<partition>\d+): (?P<records>\d+) records"
+    r".*?\(source offset (?P<offset>\d+)\)(?:.*?; all was well at (?P<since>[^;\n]+))?"
+)
+"""`since` is when the ledger's entry was written: another count that began at the same offset has another one."""
 _FAULTS = ("lost", "repeated", "reordered", "altered", "unwanted")
 
 
@@ -109,10 +113,17 @@ def missing(acknowledged: Collection[int], source: Sequence[Record], shape: Shap
 
 
 def announced_repeats(output: str) -> Mapping[tuple[str, int], int]:
-    """How many records of which source partition may repeat, as the mirror's log says, all times together."""
-    repeats: Counter[tuple[str, int]] = Counter()
+    """How many records of which source partition may repeat, as the mirror's log says, all times together.
+
+    One occurrence may be met, and logged, again before a new count is open: it counts once, with its largest number.
+    """
+    occurrences: dict[tuple[str, int, int, str | None], int] = {}
     for match in _UNPROVEN.finditer(output):
-        repeats[match["topic"], int(match["partition"])] += int(match["records"])
+        key = (match["topic"], int(match["partition"]), int(match["offset"]), match["since"])
+        occurrences[key] = max(occurrences.get(key, 0), int(match["records"]))
+    repeats: Counter[tuple[str, int]] = Counter()
+    for (topic, partition, _, _), records in occurrences.items():
+        repeats[topic, partition] += records
     return repeats
 
 

@@ -35,8 +35,8 @@ class Fault:
     name: str
     harm: Harm
     weight: float = 1.0
-    longest_s: float = 0.0
-    """It lasts a second to this long before it is healed; 0: it is over at once."""
+    lasts_s: tuple[float, float] = (0.0, 0.0)
+    """It lasts at least and at most so long before it is healed; 0: it is over at once."""
     may_end: bool = False
     """Whether the mirror may end by it, and is then started again."""
     is_possible: Callable[[World], bool] = lambda _: True
@@ -201,35 +201,33 @@ def _has_standalone(world: World) -> bool:
     return world.spark is not None
 
 
-def catalogue(*, longest_s: float) -> list[Fault]:
-    """All kinds; processes are frozen for up to `longest_s`, the rest is over sooner."""
-    brief = min(longest_s, 5.0)
+def catalogue(*, frozen_s: tuple[float, float]) -> list[Fault]:
+    """All kinds; processes are frozen for at least and at most so long, the rest is over sooner."""
+    brief = (1.0, min(frozen_s[1], 5.0))
     faults = [
         Fault(name="kill lane", harm=kill_lane, weight=2),
         Fault(name="kill executor", harm=kill_executor, may_end=True),
         Fault(name="kill mirror", harm=kill_tree),
         Fault(name="kill driver", harm=kill_driver),
-        Fault(name="kill worker", harm=kill_worker, longest_s=brief, is_possible=_has_standalone),
-        Fault(name="freeze lane", harm=partial(freeze, find=World.lanes), longest_s=longest_s),
-        Fault(name="freeze executor", harm=partial(freeze, find=World.executors), longest_s=longest_s),
-        Fault(name="freeze driver", harm=partial(freeze, find=_driver), longest_s=longest_s),
-        Fault(
-            name="freeze worker", harm=partial(freeze, find=_workers), longest_s=longest_s, is_possible=_has_standalone
-        ),
-        Fault(name="fill disk", harm=fill_disk, longest_s=brief),
+        Fault(name="kill worker", harm=kill_worker, lasts_s=brief, is_possible=_has_standalone),
+        Fault(name="freeze lane", harm=partial(freeze, find=World.lanes), lasts_s=frozen_s),
+        Fault(name="freeze executor", harm=partial(freeze, find=World.executors), lasts_s=frozen_s),
+        Fault(name="freeze driver", harm=partial(freeze, find=_driver), lasts_s=frozen_s),
+        Fault(name="freeze worker", harm=partial(freeze, find=_workers), lasts_s=frozen_s, is_possible=_has_standalone),
+        Fault(name="fill disk", harm=fill_disk, lasts_s=brief),
         Fault(name="grow", harm=grow, is_possible=World.can_grow),
         Fault(name="stop everything", harm=stop_everything, weight=0.2),
-        Fault(name="second driver", harm=second_driver, longest_s=brief, may_end=True),
+        Fault(name="second driver", harm=second_driver, lasts_s=brief, may_end=True),
     ]
     for side in SIDES:
         faults += [
             Fault(
                 name=f"kill {side} broker",
                 harm=partial(lose_broker, side=side, end=Cluster.kill_broker),
-                longest_s=brief,
+                lasts_s=brief,
             ),
             Fault(name=f"restart {side} broker", harm=partial(lose_broker, side=side, end=Cluster.stop_broker)),
-            Fault(name=f"freeze {side} broker", harm=partial(freeze_broker, side=side), longest_s=longest_s),
+            Fault(name=f"freeze {side} broker", harm=partial(freeze_broker, side=side), lasts_s=frozen_s),
             Fault(
                 name=f"move {side} leaders",
                 harm=partial(move_leaders, side=side),
@@ -237,7 +235,7 @@ def catalogue(*, longest_s: float) -> list[Fault]:
             ),
         ]
         faults += [
-            Fault(name=f"{name} {side}", harm=partial(weather, side=side, bad=bad), weight=0.7, longest_s=brief)
+            Fault(name=f"{name} {side}", harm=partial(weather, side=side, bad=bad), weight=0.7, lasts_s=brief)
             for name, bad in WEATHERS.items()
         ]
     return faults
@@ -270,6 +268,6 @@ def choose(faults: Sequence[Fault], number: int, world: World, chance: random.Ra
 
 def hold(fault: Fault, chance: random.Random) -> float:
     """Let it last; the seconds."""
-    seconds = chance.uniform(1.0, fault.longest_s) if fault.longest_s else 0.0
+    seconds = chance.uniform(*fault.lasts_s) if any(fault.lasts_s) else 0.0
     time.sleep(seconds)
     return seconds

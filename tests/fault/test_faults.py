@@ -19,6 +19,8 @@ from tests.fault.run import run_faults
 from tests.fault.world import World, spec
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
+BRIEFLY_S, LONG_S = (1.0, 3.0), (20.0, 20.0)
+"""How long processes are frozen: less than a lease lasts, and three times as long."""
 Record = Callable[[str, object], None]
 
 
@@ -32,9 +34,9 @@ def seed(request: pytest.FixtureRequest, run_seed: int, record_property: Record)
     return seed
 
 
-def faults(longest_s: float) -> list[Fault]:
+def faults(frozen_s: tuple[float, float]) -> list[Fault]:
     kinds = {name.strip() for name in os.environ.get("FAULT_KINDS", "").split(",")} - {""}
-    found = [fault for fault in catalogue(longest_s=longest_s) if not kinds or fault.name in kinds]
+    found = [fault for fault in catalogue(frozen_s=frozen_s) if not kinds or fault.name in kinds]
     assert found, f"there are no such faults: {kinds}"
     return found
 
@@ -51,7 +53,7 @@ def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Rec
     record_property("isolation", isolation)
     lab.start([spec("calm"), spec("safe", forgets=True)])
     world = World(lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance)
-    run_faults(world, faults(3.0), count(20), chance, record_property)
+    run_faults(world, faults(BRIEFLY_S), count(20), chance, record_property)
 
 
 @pytest.mark.long
@@ -64,4 +66,4 @@ def test_two_hundred_faults(lab: Lab, tmp_path: Path, seed: int, isolation: str,
     lab.start([spec(source, brokers=3), spec(target, brokers=3, forgets=True)])
     clusters = lab.cluster(source), lab.cluster(target)
     world = World(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True)
-    run_faults(world, faults(20.0), count(200), chance, record_property)
+    run_faults(world, faults(LONG_S), count(200), chance, record_property)

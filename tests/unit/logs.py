@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records, parse_header
+from heliograph.kafka.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    NewRecord,
+    Record,
+    compute_crc,
+    encode_batch,
+    encode_record,
+    iter_records,
+    parse_header,
+)
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
+from heliograph.kafka.compression import compress
 from heliograph.mirror.model import Assignment, Entry, LedgerRow
 from heliograph.mirror.runs import OpenPage
 
@@ -96,3 +109,31 @@ class MemoryLog:
 
 def plain_batch(start: int, count: int, codec: int = 0) -> bytearray:
     return encode_batch(new_records(start, count), codec=codec)
+
+
+def kept_as(
+    batch: bytearray,
+    *,
+    change: Callable[[Record], Record | None] = lambda record: record,
+    codec: int | None = None,
+    stamped_ms: int | None = None,
+) -> bytearray:
+    """A batch of a log as a broker may keep it: in another codec, stamped with its own time, without some records.
+
+    Offsets, sequences and producer stay, as they do when a broker writes a batch again.
+    """
+    header = parse_header(batch)
+    found = [left for record in iter_records(header, memoryview(batch)) if (left := change(record)) is not None]
+    attributes = (header.codec if codec is None else codec) | (LOG_APPEND_TIME if stamped_ms is not None else 0)
+    body = b"".join(
+        encode_record(record.offset - header.base_offset, record.timestamp - header.base_timestamp, *record[2:])
+        for record in found
+    )
+    kept = bytearray(batch[:HEADER_SIZE]) + compress(attributes & CODEC_MASK, body)
+    struct.pack_into(">i", kept, 8, len(kept) - 12)
+    newest_ms = max((record.timestamp for record in found), default=header.max_timestamp)
+    struct.pack_into(">q", kept, 35, newest_ms if stamped_ms is None else stamped_ms)
+    struct.pack_into(">h", kept, 21, attributes)
+    struct.pack_into(">i", kept, 57, len(found))
+    struct.pack_into(">I", kept, 17, compute_crc(kept))
+    return kept

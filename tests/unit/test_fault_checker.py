@@ -11,9 +11,13 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.mirror import settle
+from heliograph.mirror.losses import loss_of
+from heliograph.mirror.outcomes import GoOn, Outcome
 from tests.cluster.mirror import Record
 from tests.fault.checker import announced_repeats, judge, missing
 from tests.fault.stamp import HEADER, Shape, Stamp, stamp_of
+from tests.unit.logs import ASSIGNMENT, ENTRY
 
 PLAIN = Shape(writer="plain", age_ms=1000)
 KEYED = Shape(writer="keyed", keys=3, tombstones=True)
@@ -183,9 +187,25 @@ def test_what_was_acknowledged_and_is_not_on_the_source_is_named() -> None:
     assert missing({0, 1, 2, 5}, written(KEYED, [1, 2]), KEYED, partition=1) == [0, 5]
 
 
+def unproven(topic: str, partition: int, records: int, *, at: int, since_ms: int = 0) -> str:
+    """What a mirror logs."""
+    entry = ENTRY.moved(source_offset=at)
+    error = settle._unproven(replace(ASSIGNMENT, topic=topic, partition=partition), entry, records, "why")
+    outcome = Outcome(error.code, str(error), entry, error.details)
+    answer = str(GoOn(at))
+    return loss_of((topic, partition), outcome, flow="a->b", answer=answer, since_ms=since_ms, now_ms=0).text
+
+
 def test_announced_repeats_are_read_from_the_log() -> None:
-    line = "2026-01-01 ERROR POSITION_UNPROVEN: {}: {} records on the target beyond the ledger's entry may repeat"
-    output = "\n".join(
-        [line.format("a->b x-y-1", 5), line.format("a->b x-y-1", 2), line.format("a->b z-0", 1), "5 records"]
-    )
-    assert announced_repeats(output) == {("x-y", 1): 7, ("z", 0): 1}
+    lines = [unproven("x-y", 1, 5, at=3), unproven("x-y", 1, 2, at=8), unproven("z", 0, 1, at=3), "5 records"]
+    assert announced_repeats("\n".join(lines)) == {("x-y", 1): 7, ("z", 0): 1}
+
+
+def test_an_announcement_that_is_logged_again_counts_once() -> None:
+    met, grown = (unproven("t", 0, records, at=3, since_ms=TIME_MS) for records in (5, 6))
+    assert announced_repeats("\n".join([met, met, grown, met])) == {("t", 0): 6}
+
+
+def test_another_count_from_the_same_offset_is_announced_for_itself() -> None:
+    lines = [unproven("t", 0, 5, at=3, since_ms=since_ms) for since_ms in (TIME_MS, TIME_MS + 1000)]
+    assert announced_repeats("\n".join(lines)) == {("t", 0): 10}

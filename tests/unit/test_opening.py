@@ -21,7 +21,7 @@ from heliograph.mirror.mm2 import OffsetSync
 from heliograph.mirror.model import LedgerRow
 from heliograph.mirror.outcomes import Outcome
 from heliograph.mirror.standing import place_of
-from tests.fake_cluster import LIST_OFFSETS, Call, FakeCluster
+from tests.fake_cluster import LIST_OFFSETS, PRODUCE, Call, FakeCluster
 from tests.unit.logs import ENTRY, new_records, row_of
 from tests.unit.placed import leading
 
@@ -155,6 +155,27 @@ def test_after_a_loss_a_new_count_begins_and_its_position_is_stored_first() -> N
             assert flow.is_complete
             assert world.entries()[2:] == [(0, 1, 12)]
             assert world.target.partition(OFFSETS, 0).end == before + 1
+
+    asyncio.run(test())
+
+
+def test_a_count_is_durable_before_a_plan_can_have_it() -> None:
+    async def test() -> None:
+        async with a_world() as world, world.leader() as flow:
+            could_plan: list[bool] = []
+
+            async def look(call: Call) -> Any:
+                """When the entry stands in the ledger, and the leader does not know that yet."""
+                answer = await call.proceed()
+                if (0, 1, 10) in world.entries():
+                    could_plan.append(("t", 0) in flow.entries)
+                return answer
+
+            world.target.control(PRODUCE, look)
+            await flow.take_rows([released(flow, "SECOND_WRITER")])
+            assert could_plan
+            assert not any(could_plan)
+            assert flow.entries["t", 0].count == 1
 
     asyncio.run(test())
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import DataError, PositionUnproven, SecondWriter, TargetTruncated
-from heliograph.kafka.batch import BatchHeader, encode_batch
+from heliograph.kafka.batch import BatchHeader, Record, encode_batch
 from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.lineage import Lineage
-from heliograph.mirror.model import Entry
+from heliograph.mirror.model import Assignment, Entry
 from heliograph.mirror.runs import Run
 from heliograph.mirror.settle import Settled, Unsettled, read_tails, settle
-from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, new_records, plain_batch
+from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, kept_as, new_records, plain_batch
 
 
 def copy_all(source: MemoryLog, target: MemoryLog, entry: Entry = ENTRY) -> list[Entry]:
@@ -31,9 +33,9 @@ def copy_all(source: MemoryLog, target: MemoryLog, entry: Entry = ENTRY) -> list
     return entries
 
 
-def settle_now(entry: Entry, source: MemoryLog, target: MemoryLog) -> Settled:
+def settle_now(entry: Entry, source: MemoryLog, target: MemoryLog, assignment: Assignment = ASSIGNMENT) -> Settled:
     async def settled() -> Settled:
-        copy = Unsettled(ASSIGNMENT, entry, PRODUCER_ID)
+        copy = Unsettled(assignment, entry, PRODUCER_ID)
         [tail] = await read_tails([copy], target.end, ours=[PRODUCER_ID], target=target)
         if isinstance(tail, DataError):
             raise tail
@@ -235,3 +237,86 @@ def test_a_target_that_lost_its_oldest_records_goes_on_by_the_sequence() -> None
     target.stored.pop(0)
     settled = settle_now(entries[1], source, target)
     assert settled.entry.source_offset == 6
+
+
+NONE, GZIP, LZ4, ZSTD = 0, 1, 3, 4
+BATCH = 4
+
+
+def two_batches(codec: int = NONE) -> tuple[MemoryLog, MemoryLog]:
+    """A source and its copy, batch by batch; no entry of the ledger knows of it."""
+    source, target, entry = MemoryLog(), MemoryLog(), ENTRY
+    for first in (0, BATCH):
+        source.append(plain_batch(first, BATCH, codec))
+        entry = copy_all(source, target, entry)[-1]
+    return source, target
+
+
+def other(record: Record) -> Record:
+    return record._replace(value=b"other") if record.offset == BATCH + 3 else record
+
+
+def later(record: Record) -> Record:
+    return record._replace(timestamp=record.timestamp + 1)
+
+
+def cleaned(record: Record) -> Record | None:
+    """Of the last batch the second and the last one are left."""
+    return record if record.offset in (BATCH + 1, BATCH + 3) else None
+
+
+@pytest.mark.parametrize("source_codec", [NONE, LZ4])
+@pytest.mark.parametrize(
+    ("kept", "stamps_time"),
+    [
+        pytest.param({"codec": ZSTD}, False, id="zstd"),
+        pytest.param({"codec": GZIP}, False, id="gzip"),
+        pytest.param({"codec": NONE}, False, id="not compressed"),
+        pytest.param({"stamped_ms": 9_000}, True, id="stamped"),
+        pytest.param({"stamped_ms": 9_000}, False, id="stamped, and no more now"),
+        pytest.param({}, True, id="not stamped yet"),
+        pytest.param({"stamped_ms": 9_000, "codec": ZSTD}, True, id="stamped, zstd"),
+        pytest.param({"change": cleaned}, False, id="compacted"),
+        pytest.param({"change": cleaned, "stamped_ms": 9_000, "codec": GZIP}, True, id="compacted, stamped, gzip"),
+    ],
+)
+def test_a_target_that_keeps_records_in_its_own_way_is_proved_by_what_they_are(
+    source_codec: int, kept: dict[str, Any], stamps_time: bool
+) -> None:
+    source, target = two_batches(source_codec)
+    target.stored[-1] = kept_as(target.stored[-1], **kept)
+    settled = settle_now(ENTRY, source, target, replace(ASSIGNMENT, target_stamps_time=stamps_time))
+    assert (settled.found, settled.entry.n) == (2 * BATCH, 2 * BATCH)
+    assert settled.entry.source_offset == settled.entry.target_offset == 2 * BATCH
+
+
+@pytest.mark.parametrize(
+    ("kept", "stamps_time"),
+    [
+        pytest.param({"codec": ZSTD, "change": other}, False, id="zstd, other content"),
+        pytest.param({"codec": ZSTD, "change": later}, False, id="zstd, other times"),
+        pytest.param({"stamped_ms": 9_000, "change": other}, True, id="stamped, other content"),
+        pytest.param({"change": later}, False, id="other times, not stamped"),
+        pytest.param({"change": lambda record: cleaned(later(record))}, False, id="compacted, other times"),
+        pytest.param(
+            {"change": lambda record: cleaned(record) and other(record)}, False, id="compacted, other content"
+        ),
+        pytest.param({"change": lambda _: None}, False, id="compacted, nothing left"),
+    ],
+)
+def test_a_target_with_other_records_than_the_source_is_unproven_however_it_keeps_them(
+    kept: dict[str, Any], stamps_time: bool
+) -> None:
+    source, target = two_batches()
+    target.stored[-1] = kept_as(target.stored[-1], **kept)
+    with pytest.raises(PositionUnproven) as caught:
+        settle_now(ENTRY, source, target, replace(ASSIGNMENT, target_stamps_time=stamps_time))
+    assert caught.value.details["records"] == 2 * BATCH
+
+
+def test_a_batch_that_compaction_took_whole_leaves_a_hole_and_the_tail_unproven() -> None:
+    source, target = two_batches()
+    del target.stored[0]
+    with pytest.raises(PositionUnproven) as caught:
+        settle_now(ENTRY, source, target)
+    assert "sequence 4 follows 0" in str(caught.value)
