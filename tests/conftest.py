@@ -140,8 +140,11 @@ def backup(pair: tuple[Cluster, Cluster]) -> Cluster:
 
 @pytest.fixture(scope="session")
 def trio(lab: Lab) -> Cluster:
-    nearest = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
-    lab.start([ClusterSpec(alias="trio", brokers=3, racks=("a", "b", "c"), config=nearest, authority=Authority())])
+    config = {
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "default.replication.factor": "2",
+    }
+    lab.start([ClusterSpec(alias="trio", brokers=3, racks=("a", "b", "c"), config=config, authority=Authority())])
     return lab.cluster("trio")
 
 

@@ -6,7 +6,9 @@
     t,0,41                                  t,0,42
 
 As there, `offset` is that of the last copied record, and null (in CSV: nothing) resets a partition. `position` is the
-next offset to copy. What Connect refuses for MirrorMaker 2 is refused here too, and what it lets pass passes.
+next offset to copy. What MirrorMaker 2 refuses is refused here too, in its words. Refused beyond that, because it would
+have no effect or an unforeseen one: another cluster than the flow's source, a partition that stands there twice, an
+offset that no log can reach, and topics and partitions that are not mirrored.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Given(NamedTuple):
 
 
 class _Fault(Exception):
-    """What is wrong with one item, as the end of a sentence."""
+    """What is wrong with one item, as a sentence."""
 
 
 def read_offsets(text: str, *, name: str, source: str) -> tuple[list[Given], int]:
@@ -45,13 +47,13 @@ def read_offsets(text: str, *, name: str, source: str) -> tuple[list[Given], int
     given: dict[tuple[str, int], Given] = {}
     faults: list[str] = []
     unknown = 0
-    for number, (partition, offset, step) in enumerate(items, 1):
+    for number, (partition, offset, measure) in enumerate(items, 1):
         try:
-            found = _read_item(partition, offset, step, source)
+            found = _read_item(partition, offset, measure, source)
             if found is None:
                 unknown += 1
             elif given.setdefault(found[:2], found) != found:
-                raise _Fault(f"{_shown(partition)} stands there twice")
+                raise _Fault(f"Source partition {_shown(partition)} stands there twice")
         except _Fault as fault:
             faults.append(f"{number}: {fault}")
     if faults:
@@ -75,8 +77,8 @@ def as_body(source: str, positions: Iterable[tuple[str, int, int | None]]) -> st
     return json.dumps({"offsets": offsets}, indent=2, ensure_ascii=False)
 
 
-_Item = tuple[Any, Any, int]
-"""Partition and offset as written, and how far the position is from the offset."""
+_Item = tuple[Any, Any, str]
+"""Partition and offset as written, and the offset's key: `offset`, or `position`, the one behind it."""
 _MISSING = object()
 
 
@@ -90,9 +92,9 @@ def _json_items(text: str, name: str) -> Iterator[_Item]:
         raise ConfigError('there is no list "offsets"', where=name, remedy='write {"offsets": [...]}')
     for item in offsets:
         if not isinstance(item, Mapping) or not {"partition", "offset"} <= item.keys():
-            yield item, _MISSING, 1
+            yield item, _MISSING, "offset"
         else:
-            yield item["partition"], item["offset"], 1
+            yield item["partition"], item["offset"], "offset"
 
 
 def _csv_items(text: str, source: str) -> Iterator[_Item]:
@@ -113,7 +115,7 @@ def _csv_items(text: str, source: str) -> Iterator[_Item]:
             "partition": _number(row["partition"]),
         }
         value = (row[measure] or "").strip()
-        yield partition, {"offset": _number(value)} if value else None, 1 if measure == "offset" else 0
+        yield partition, {measure: _number(value)} if value else None, measure
 
 
 def _number(text: str | None) -> int | str | None:
@@ -123,7 +125,7 @@ def _number(text: str | None) -> int | str | None:
         return text
 
 
-def _read_item(partition: Any, offset: Any, step: int, source: str) -> Given | None:
+def _read_item(partition: Any, offset: Any, measure: str, source: str) -> Given | None:
     if offset is _MISSING:
         raise _Fault(f'{_shown(partition)} has to have the keys "partition" and "offset"')
     if offset is None:
@@ -132,45 +134,52 @@ def _read_item(partition: Any, offset: Any, step: int, source: str) -> Given | N
         except _Fault:
             return None
     where = _read_partition(partition, source)
-    if not isinstance(offset, Mapping) or "offset" not in offset:
-        raise _Fault(f'the offset of {_shown(partition)} has no key "offset", which is required')
-    value = _integer(offset["offset"], f'the key "offset" of {_shown(partition)}')
-    if value < 0:
-        raise _Fault(f'the key "offset" of {_shown(partition)} is {value}, and must not be negative')
-    if value > _MAX_OFFSET:
-        raise _Fault(f'the key "offset" of {_shown(partition)} is {value}, more than Kafka can have')
-    return Given(*where, value + step)
+    what = f"Source offset {_shown(offset)} for source partition {_shown(partition)}"
+    value = _whole(_field(offset, measure, what), measure, what, most=_MAX_OFFSET)
+    return Given(*where, value + 1 if measure == "offset" else value)
 
 
 def _read_partition(partition: Any, source: str) -> tuple[str, int]:
-    if not isinstance(partition, Mapping):
-        raise _Fault(f"{_shown(partition)} is no partition with cluster, topic and partition")
-    cluster, topic = (_text(partition, key) for key in ("cluster", "topic"))
-    if "partition" not in partition:
-        raise _Fault(f'{_shown(partition)} has no key "partition", which is required')
-    number = _integer(partition["partition"], f'the key "partition" of {_shown(partition)}')
-    if number > _MAX_PARTITION:
-        raise _Fault(f'the key "partition" of {_shown(partition)} must be an integer of 32 bits')
-    if number < 0:
-        raise _Fault(f'the key "partition" of {_shown(partition)} must not be negative')
+    if partition is None:
+        raise _Fault("Source partitions may not be null")
+    what = f"Source partition {_shown(partition)}"
+    cluster, topic = (_text(_field(partition, key, what), key, what) for key in ("cluster", "topic"))
+    number = _whole(_field(partition, "partition", what), "partition", what, most=_MAX_PARTITION)
     if cluster != source:
-        raise _Fault(f'{_shown(partition)} is of the cluster "{cluster}", and the flow comes from "{source}"')
+        raise _Fault(f'{what} is of the cluster "{cluster}", and the flow comes from "{source}"')
     return topic, number
 
 
-def _text(partition: Mapping[str, Any], key: str) -> str:
-    if key not in partition:
-        raise _Fault(f'{_shown(partition)} has no key "{key}", which is required')
-    value = partition[key]
+# MirrorMaker 2's own sentences; values in them are as JSON has them.
+
+
+def _field(fields: Any, key: str, what: str) -> Any:
+    if not isinstance(fields, Mapping) or key not in fields:
+        raise _Fault(f"{what} is missing the '{key}' key, which is required")
+    return fields[key]
+
+
+def _text(value: Any, key: str, what: str) -> str:
     if not isinstance(value, str):
-        raise _Fault(f'the key "{key}" of {_shown(partition)} must be a string, not {_shown(value)}')
+        raise _Fault(f"{_invalid(value, key, what)}, which must be a string")
     return value
 
 
-def _integer(value: Any, what: str) -> int:
-    if type(value) is not int:
-        raise _Fault(f"{what} must be an integer, not {_shown(value)}")
+def _whole(value: Any, key: str, what: str, *, most: int) -> int:
+    if type(value) is not int or value > most:
+        raise _Fault(f"{_invalid(value, key, what)}, which must be an integer{_up_to(value, most)}")
+    if value < 0:
+        raise _Fault(f"{_invalid(value, key, what)}, which cannot be negative")
     return value
+
+
+def _invalid(value: Any, key: str, what: str) -> str:
+    return f"{what} has an invalid value {_shown(value)} for the '{key}' key"
+
+
+def _up_to(value: Any, most: int) -> str:
+    """MirrorMaker 2 calls a number that is too large none at all; the limit is ours to tell."""
+    return f" up to {most}" if type(value) is int else ""
 
 
 def _shown(value: Any) -> str:

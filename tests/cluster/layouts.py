@@ -2,7 +2,8 @@
 
 The resources are those of `tests/unit/configs`, changed in what the clusters at hand ask for (addresses, logins,
 replicas, intervals) and in their names: every alias, storage topic, group and topic gets a token, so that layouts share
-clusters and processes. `Laid.topics` takes the token away again: a test compares with the names as published.
+clusters and processes. `Laid.topics` takes the token away again: a test compares with the names as published. Topics
+whose names are the same in every file have no token, and belong to all layouts that have them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ class Layout:
     copies: Mapping[str, Mapping[str, str]]
     """On each cluster, from which others their own topics come, and what they are called there: `northamerica.{}`."""
     internal: Mapping[str, frozenset[str]]
-    """What else is on each cluster in the end."""
+    """What else is on each cluster in the end, with an alias or a name of the file's own in its name."""
+    nameless: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """And what has neither, so that it is the same in every layout."""
     carries_heartbeats: bool = False
 
     @property
@@ -162,14 +165,13 @@ class Laid:
     # -- what is found
 
     def topics(self, alias: str) -> set[str]:
-        """All topics of this layout on a cluster, as published; heartbeats that mirrors of other tests have left there
-        are carried on and are none of it."""
-        found = {topic.replace(f"-{self.token}", "") for topic in topics(self.clusters[alias]) if self.token in topic}
-        return {topic for topic in found if not self._is_foreign(topic)}
+        """All topics of this layout on a cluster, as published."""
+        found = topics(self.clusters[alias])
+        own = {topic.replace(f"-{self.token}", "") for topic in found if self.token in topic}
+        return own | (found & self._nameless(alias))
 
-    def _is_foreign(self, topic: str) -> bool:
-        *aliases, last = topic.split(".")
-        return last == "heartbeats" and not self.clusters.keys() >= set(aliases)
+    def _nameless(self, alias: str) -> frozenset[str]:
+        return self.layout.nameless.get(alias, frozenset())
 
     def expected(self, alias: str) -> set[str]:
         copied = {
@@ -177,7 +179,7 @@ class Laid:
             for source, style in self.layout.copies.get(alias, {}).items()
             for topic in self._own[source]
         }
-        return {*self._own[alias], *copied, *self.layout.internal.get(alias, ())}
+        return {*self._own[alias], *copied, *self.layout.internal.get(alias, ()), *self._nameless(alias)}
 
     def pairs(self, alias: str | None = None) -> list[tuple[View, View]]:
         """Every topic and its copy, or those that are on one cluster."""

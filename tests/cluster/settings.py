@@ -10,7 +10,7 @@ from typing import NamedTuple
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 
 from heliograph.lab import Cluster, Lab
-from tests.cluster.mirror import admin
+from tests.cluster.mirror import MirrorProcess, admin, partition_count
 
 _TOOLS = {
     "kafka-topics.sh": ("kafka.admin.TopicCommand", "2.4.1"),  # later ones are in a jar that brokers do not need
@@ -47,6 +47,32 @@ def change_settings(cluster: Cluster, topic: str, changes: Mapping[str, str | No
     ]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     admin(cluster).incremental_alter_configs([resource])[resource].result(30)
+
+
+def wait_own(mirror: MirrorProcess, cluster: Cluster, topic: str, wanted: Mapping[str, str]) -> None:
+    """Until a topic has these settings of its own, and no others."""
+    mirror.wait_until(
+        lambda: partition_count(cluster, topic) and own_settings(cluster, topic) == wanted, what=f"{wanted} of {topic}"
+    )
+
+
+def wait_set(mirror: MirrorProcess, cluster: Cluster, topic: str, key: str, wanted: Setting) -> None:
+    mirror.wait_until(
+        lambda: partition_count(cluster, topic) and settings_of(cluster, topic)[key] == wanted,
+        what=f"{wanted} of {topic}",
+    )
+
+
+def wait_changes(mirror: MirrorProcess, topic: str, count: int) -> list[str]:
+    """What the mirror says of so many changes, a moment after each."""
+    mirror.wait_until(lambda: len(changes_told(mirror, topic)) >= count, what=f"{count} lines about {topic}")
+    return changes_told(mirror, topic)
+
+
+def changes_told(mirror: MirrorProcess, topic: str) -> list[str]:
+    """What a mirror said of changes of a topic's settings."""
+    about = f'settings of "{topic}": '
+    return [line.partition(about)[2] for line in mirror.stderr if about in line]
 
 
 def run_command(lab: Lab, cluster: Cluster, command: str) -> None:

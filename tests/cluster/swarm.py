@@ -14,6 +14,8 @@ from tests.background import Background
 from tests.cluster.mirror import admin, producer
 
 Place = tuple[str, int]
+STANDSTILL_S = 5.0
+"""At most, of what is copied while topics come: a turnover between epochs takes about one, a busy machine adds."""
 
 
 class Swarm(Background):

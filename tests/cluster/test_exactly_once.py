@@ -12,7 +12,7 @@ import pytest
 from heliograph.lab import Cluster
 from tests.cluster.kills import PARTITIONS, SLOW_START_S, mirror_through_kills, total
 from tests.cluster.load import Load
-from tests.cluster.mirror import MirrorProcess, View, create_topic, unique, wait_until
+from tests.cluster.mirror import MirrorProcess, View, create_topic, replica_counts, unique, wait_until
 
 
 def has_grown(load: Load, before: int) -> bool:
@@ -66,5 +66,6 @@ def test_order_is_kept_when_leaders_move(primary: Cluster, backup: Cluster, trio
                 wait_until(partial(has_grown, load, load.written), what="load with a broker down")
                 trio.start_broker(broker)
         mirror.wait_mirrored(View(primary, into), View(trio, f"primary.{into}"))
+        assert replica_counts(trio, f"primary.{into}") == [3] * PARTITIONS
         mirror.wait_mirrored(View(trio, out), View(backup, f"trio.{out}"))
     assert "Traceback" not in mirror.output

@@ -1,4 +1,7 @@
-"""Heartbeats on real brokers: written for both directions, carried to the other side, found as MirrorMaker 2's."""
+"""Heartbeats on real brokers: written for both directions, carried to the other side, found as MirrorMaker 2's.
+
+And, on the same clusters, topics that the target's broker makes for whoever asks for them, before the mirror can.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import ConfigResource
 
 from heliograph.lab import Cluster, ClusterSpec, Lab
-from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, Record, View, admin, partition_count, topics, unique
+from tests.cluster.consumers import consumer
+from tests.cluster.mirror import (
+    HELIOGRAPH,
+    MirrorProcess,
+    Record,
+    View,
+    admin,
+    create_topic,
+    partition_count,
+    produce,
+    topics,
+    unique,
+    wait_until,
+)
 
+EARLY, LATE = "awaited-before-the-start", "awaited-later"
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
 @pytest.fixture(scope="module")
 def sides(lab: Lab) -> dict[str, Cluster]:
-    """Two clusters of their own: heartbeats of other tests' mirrors would be in the way."""
-    lab.start([ClusterSpec(alias="east"), ClusterSpec(alias="west")])
+    """Two clusters of their own: heartbeats of other tests' mirrors would be in the way. The target's broker makes
+    topics that a client asks for, and internal topics are none the worse for it."""
+    lab.start([ClusterSpec(alias="east"), ClusterSpec(alias="west", config={"auto.create.topics.enable": "true"})])
     return {alias: lab.cluster(alias) for alias in ("east", "west")}
 
 
@@ -37,10 +56,43 @@ def beats(cluster: Cluster, topic: str, source: str, target: str) -> list[Record
     return [record for record in records if record.key == key_of(source, target)]
 
 
+def fill(cluster: Cluster, topic: str) -> set[bytes]:
+    """Make a topic of three partitions with records, each with another value."""
+    create_topic(cluster, topic, 3)
+    values = [[b"%d-%d" % (partition, number) for number in range(10)] for partition in range(3)]
+    for partition in range(3):
+        produce(cluster, topic, values[partition], partition=partition)
+    return {value for found in values for value in found}
+
+
+def subscribe(cluster: Cluster, topic: str) -> Consumer:
+    """A consumer of a topic that is not there, for which the broker makes it."""
+    soon = {"allow_auto_create_topics": True, "topic_metadata_refresh_interval_ms": 500}
+    reader = consumer(cluster, unique("early"), **soon)
+    reader.subscribe([topic])
+    reader.list_topics(topic, timeout=30)  # as Java's consumers ask again and again
+    return reader
+
+
 @pytest.fixture(scope="module")
-def mirror(sides: dict[str, Cluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorProcess]:
+def early(sides: dict[str, Cluster]) -> Iterator[Consumer]:
+    """Waits for a copy before there is a mirror."""
+    fill(sides["east"], EARLY)
+    reader = subscribe(sides["west"], EARLY)
+    try:
+        wait_until(lambda: partition_count(sides["west"], EARLY), what="the broker's own topic")
+        assert partition_count(sides["west"], EARLY) == 1
+        yield reader
+    finally:
+        reader.close()
+
+
+@pytest.fixture(scope="module")
+def mirror(
+    sides: dict[str, Cluster], early: Consumer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MirrorProcess]:
     keys = {
-        "east->west.topics": "nothing-of-this-name",
+        "east->west.topics": f"{EARLY}, {LATE}",
         "east->west.replication.policy.class": IDENTITY,
         "emit.heartbeats.enabled": "true",
         "east->west.emit.heartbeats.interval.seconds": "3",
@@ -112,6 +164,38 @@ def test_heartbeats_are_carried_over_although_no_pattern_names_them(
     [status] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert int(status["heartbeat"].removesuffix(" s ago")) < 20
     assert not [line for line in mirror.stderr if "WARNING" in line or "ERROR" in line]
+
+
+def test_a_topic_that_the_broker_made_for_a_consumer_is_grown_before_it_is_copied(
+    mirror: MirrorProcess, early: Consumer, sides: dict[str, Cluster]
+) -> None:
+    """One was made before the mirror's start, one about when the mirror would make it. Who waited reads all, once."""
+    east, west = sides["east"], sides["west"]
+    late = subscribe(west, LATE)
+    try:
+        wanted = fill(east, LATE)
+        for topic, reader in ((EARLY, early), (LATE, late)):
+            mirror.wait_mirrored(View(east, topic), View(west, topic))
+            found = read_or_wait(reader, len(wanted))
+            assert (len(found), set(found)) == (len(wanted), wanted)
+            assert reader.poll(0.5) is None
+    finally:
+        late.close()
+
+
+def read_or_wait(reader: Consumer, count: int) -> list[bytes | None]:
+    """So many values, by a consumer that may first hear that there is no such topic."""
+    found: list[bytes | None] = []
+
+    def has_all() -> bool:
+        for message in reader.consume(count - len(found), 1.0):
+            error = message.error()
+            assert error is None or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART, error
+            found.extend([] if error else [message.value()])
+        return len(found) >= count
+
+    wait_until(has_all, what=f"{count} records")
+    return found
 
 
 def test_without_a_flow_heartbeats_alone_go_into_the_clusters_named(sides: dict[str, Cluster], tmp_path: Path) -> None:

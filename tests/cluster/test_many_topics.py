@@ -11,13 +11,12 @@ import pytest
 from heliograph.lab import Cluster, ClusterSpec, Lab
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, topics, unique
-from tests.cluster.swarm import Pulse, Swarm, read_values
+from tests.cluster.swarm import STANDSTILL_S, Pulse, Swarm, read_values
 
 TOPICS, PARTITIONS, RECORDS, SECONDS = 500, 2, 20, 60.0
 PLAN_S, DRIVER_MB = 1.0, 1000.0
 NEWS_S = 3.0
 """An epoch lasts so long at least, whatever is new."""
-STANDSTILL_S = 5.0
 
 Property = Callable[[str, object], None]
 

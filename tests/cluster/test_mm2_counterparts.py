@@ -3,34 +3,46 @@
 One mirror of a variant serves nearly all of them. It has flows from one cluster under several aliases, because
 MM2 gives the settings that differ per alias or flow. The default naming runs always; identity naming, sources
 written in transactions and a target behind TLS are variants of the long run, as they are variants there.
-The tests of topic settings, access rules and altered positions are in `test_topic_configs.py`, `test_acls.py`
+The tests of new topics' settings, access rules and altered positions are in `test_topic_configs.py`, `test_acls.py`
 and `test_positions.py`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from heliograph.client import MirrorClient
 from heliograph.lab import Cluster
 from heliograph.mirror.mm2 import Checkpoint
 from tests.cluster.carried import CARRY, IDENTITY
-from tests.cluster.consumers import commit, committed, consume
+from tests.cluster.consumers import commit, committed, consume, consumer, read
 from tests.cluster.mirror import (
     MirrorProcess,
     View,
     create_topic,
     grow_topic,
+    partition_count,
     produce,
     producer,
     topics,
     unique,
     wait_until,
+)
+from tests.cluster.settings import (
+    Setting,
+    change_settings,
+    own_settings,
+    settings_of,
+    wait_changes,
+    wait_own,
+    wait_set,
 )
 
 PARTITIONS = 10
@@ -44,8 +56,12 @@ SPELLINGS = {
     "often": "127.1",
     "mute": "localhost",
     "there": "2130706433",
+    "late": "late.localhost",
 }
 """One cluster under several aliases is refused, so each has another way to write the same address."""
+ONE_WAY = ("seldom", "often")
+EXCLUDED, FOLLOWED = "delete.retention.ms", "retention.bytes"
+"""Settings of topics."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +86,18 @@ class World:
         clusters["backup"] = f"127.0.0.1:{ports[1]}"
         keys = {f"{alias}->backup.topics": f"{self.run}-{alias}-.*" for alias in SPELLINGS}
         keys |= {f"{alias}->backup.groups": f"{self.run}-{alias}-.*" for alias in SPELLINGS}
+        # Patterns take what came from the other side too: copies stay where they are by their names alone.
+        keys["primary->backup.topics"] = f"{self.run}-primary-.*, .*{self.run}-back-.*"
         if not variant.keeps_names:
-            keys |= {"backup->primary.topics": f"{self.run}-back-.*", "backup->primary.groups": f"{self.run}-back-.*"}
+            keys["backup->primary.topics"] = f"{self.run}-back-.*, .*{self.run}-primary-.*"
+            keys["backup->primary.groups"] = f"{self.run}-back-.*"
             keys["backup->primary.emit.heartbeats.enabled"] = "true"
+        for alias in ONE_WAY:
+            keys |= {f"backup->{alias}.topics": f"{self.run}-{alias}-.*", f"backup->{alias}.enabled": "false"}
         self.mirror = MirrorProcess(folder, clusters, {**keys, **FLOWS, **variant.keys})
+        self.before = self.topic("late", partitions=1)
+        """With records that were there before the mirror."""
+        produce(primary, self.before, [b"before"] * 5)
 
     def remote(self, alias: str, topic: str) -> str:
         return topic if self.variant.keeps_names else f"{alias}.{topic}"
@@ -105,6 +129,11 @@ class World:
             lambda: sum(View(there, copy).counts() or [0]) >= sum(map(len, wanted)), 90, what=f"the copy {copy}"
         )
         assert self.values(there, copy) == wanted
+
+    def has_sync(self, cluster: Cluster, syncs: str, topic: str) -> bool:
+        """Whether the offset-syncs topic has one of the topic."""
+        [records] = View(cluster, syncs).read() if partition_count(cluster, syncs) else [[]]
+        return any(topic.encode() in (record.key or b"") for record in records)
 
     def read_all(self, topic: str, group: str, cluster: Cluster | None = None, *, partitions: int = PARTITIONS) -> None:
         consume(cluster or self.primary, group, topic, partitions * RECORDS)
@@ -161,6 +190,10 @@ FLOWS = {
     "mute->backup.emit.offset-syncs.enabled": "false",
     "mute->backup.emit.checkpoints.enabled": "false",
     "there->backup.offset-syncs.topic.location": "target",
+    "there->backup.use.defaults.from": "source",
+    "late.consumer.auto.offset.reset": "latest",
+    "sync.topic.configs.interval.seconds": "1",
+    "config.properties.exclude": r"delete\.retention\.ms, min\.insync.*",
 }
 
 
@@ -202,23 +235,20 @@ def _behind_tls(cluster: Cluster) -> dict[str, str]:
 
 
 def test_replication(world: World) -> None:
-    """Both ways; heartbeats; checkpoints for all partitions; the group goes on at the other side, and back."""
+    """Both ways; heartbeats; checkpoints for all partitions; groups go on at the other side, and at this one again."""
     topic, group = world.topic("primary"), world.group("primary")
     world.write(topic)
     world.wait_copied("primary", topic)
-    world.read_all(topic, group)
-    there = world.wait_checkpoints("primary", group, PARTITIONS)
+    _changes_sides(world, topic, group, there=world.backup)
     ends = View(world.backup, world.remote("primary", topic)).counts()
-    assert [there[partition] for partition in range(PARTITIONS)] == ends == [RECORDS] * PARTITIONS
+    assert ends == [RECORDS] * PARTITIONS
     world.assert_monotonic("primary", group)
     client = world.client()
     world.mirror.wait_until(lambda: "primary" in client.upstream_clusters(), 30, what="the heartbeats of primary")
     assert client.replication_hops("primary") == 1
     if not world.variant.keeps_names:
         _goes_back(world)
-    later = world.topic("primary", partitions=2)
-    world.write(later, partitions=2)
-    world.wait_copied("primary", later)
+    assert {name for name in topics(world.primary) if topic in name} == {topic}, "a copy came home"
 
 
 def _goes_back(world: World) -> None:
@@ -226,13 +256,41 @@ def _goes_back(world: World) -> None:
     topic, group = world.topic("back", world.backup), world.group("back")
     world.write(topic, world.backup)
     world.wait_copied("backup", topic, world.backup, world.primary)
-    world.read_all(topic, group, world.backup)
-    here = world.wait_checkpoints("backup", group, PARTITIONS, at="primary")
-    assert set(here.values()) == {RECORDS}
+    _changes_sides(world, topic, group, there=world.primary)
     client = world.client("primary")
     world.mirror.wait_until(lambda: "backup" in client.upstream_clusters(), 30, what="the heartbeats of backup")
     assert client.replication_hops("backup") == 1
-    assert f"primary.backup.{topic}" not in topics(world.backup)
+    assert {name for name in topics(world.backup) if topic in name} == {topic}, "a copy came home"
+
+
+def _changes_sides(world: World, topic: str, group: str, *, there: Cluster) -> None:
+    """A group reads a part; where its checkpoints say, a consumer reads the others there, and the group does so here.
+    In the end all checkpoints stand behind the last record."""
+    here, alias, at = (
+        (world.primary, "primary", "backup") if there is world.backup else (world.backup, "backup", "primary")
+    )
+    every = Counter(value for values in world.values(here, topic) for value in values)
+    part = consume(here, group, topic, sum(every.values()) // 2)
+    read_here = Counter(message.value() for message in part)
+    marks = world.wait_checkpoints(alias, group, len({message.partition() for message in part}), at=at)
+    reader = consumer(there, group)
+    try:
+        copy = world.remote(alias, topic)
+        reader.assign([TopicPartition(copy, number, marks.get(number, 0)) for number in range(PARTITIONS)])
+        read_there = Counter(message.value() for message in read(reader, (every - read_here).total()))
+        assert reader.poll(0.5) is None, "more than was left"
+    finally:
+        reader.close()
+    assert read_here + read_there == every
+    consume(here, group, topic, read_there.total())
+    world.wait_checkpoints(alias, group, PARTITIONS, at=at, wanted=dict.fromkeys(range(PARTITIONS), RECORDS))
+
+
+def test_single_node_cluster(world: World) -> None:
+    """One process, one way: a topic that is made later is copied."""
+    topic = world.topic("mute", partitions=2)
+    world.write(topic, partitions=2)
+    world.wait_copied("mute", topic)
 
 
 def test_replication_with_empty_partition(world: World) -> None:
@@ -252,10 +310,12 @@ def _end_of(world: World, topic: str, partition: int) -> int:
     return counts[partition]
 
 
-@pytest.mark.parametrize("alias", ["seldom", "often"], ids=["auto_offset_sync", "frequent_offset_syncs"])
+@pytest.mark.parametrize("alias", ONE_WAY, ids=["auto_offset_sync", "frequent_offset_syncs"])
 def test_one_way_replication_with(world: World, alias: str) -> None:
-    """Group offsets reach the target, not beyond its end; nothing is read again; a later topic is taken up too."""
-    group = world.group(alias)
+    """Group offsets reach the target, not beyond its end; nothing is read again; a later topic is taken up too. The way
+    back is disabled, whatever its pattern would take."""
+    group, home = world.group(alias), world.topic(alias, world.backup, partitions=1)
+    produce(world.backup, home, [b"at home"])
     for _ in range(2):
         topic = world.topic(alias)
         copy = world.remote(alias, topic)
@@ -264,28 +324,33 @@ def test_one_way_replication_with(world: World, alias: str) -> None:
         world.read_all(topic, group)
         world.wait_committed(group, {(copy, partition): RECORDS for partition in range(PARTITIONS)})
         assert View(world.backup, copy).counts() == [RECORDS] * PARTITIONS
+        assert {name for name in topics(world.primary) if topic in name} == {topic}
     world.assert_monotonic(alias, group)
-    assert not [name for name in topics(world.primary) if name.startswith(f"backup.{alias}.{world.run}")]
+    assert not [name for name in topics(world.primary) if home in name]
 
 
 def test_replication_without_offset_sync_will_not_create_offset_syncs_topic(world: World) -> None:
-    """Also MM2's testClusterWithEmitOffsetDisabled: data and heartbeats go on without syncs and checkpoints."""
-    topic = world.topic("mute", partitions=2)
+    """Also MM2's testClusterWithEmitOffsetDisabled: data and heartbeats go on without syncs and checkpoints. The topic
+    in which this flow would have its syncs is there for other flows, and has none of this one."""
+    syncs = "mm2-offset-syncs.backup.internal"
+    topic, other = world.topic("mute", partitions=2), world.topic("primary", partitions=1)
     world.write(topic, partitions=2)
     world.wait_copied("mute", topic)
-    assert "mm2-offset-syncs.mute.internal" not in topics(world.backup)
-    assert "mute.checkpoints.internal" not in topics(world.backup)
+    world.write(other, partitions=1)
+    world.mirror.wait_until(lambda: world.has_sync(world.primary, syncs, other), 60, what="another flow's sync")
+    assert not world.has_sync(world.primary, syncs, topic)
+    assert not {"mute.checkpoints.internal", "mm2-offset-syncs.mute.internal"} & topics(world.backup)
 
 
 def test_offset_syncs_topics_on_target(world: World) -> None:
+    """And none on the source, where other flows have theirs."""
     topic, group = world.topic("there", partitions=2), world.group("there")
     world.write(topic, partitions=2)
     world.wait_copied("there", topic)
     world.read_all(topic, group, partitions=2)
     assert set(world.wait_checkpoints("there", group, 2).values()) == {RECORDS}
-    assert "mm2-offset-syncs.there.internal" in topics(world.backup)
-    [syncs] = View(world.backup, "mm2-offset-syncs.there.internal").read()
-    assert any(topic.encode() in (record.key or b"") for record in syncs)
+    assert world.has_sync(world.backup, "mm2-offset-syncs.there.internal", topic)
+    assert not world.has_sync(world.primary, "mm2-offset-syncs.backup.internal", topic)
 
 
 def test_no_checkpoints_if_no_records_are_mirrored(world: World) -> None:
@@ -314,18 +379,50 @@ def test_offset_translation_behind_replication_flow(world: World) -> None:
         assert target[number].value == source[number].value
 
 
-def test_replicate_from_latest(world: World, tmp_path: Path) -> None:
+def test_replicate_from_latest(world: World) -> None:
     """Only what is written after the start, of topics that were there before it."""
-    topic = create_topic(world.primary, unique("like-mm2-latest"))
-    produce(world.primary, topic, [b"before"] * 5)
-    keys = {"late->backup.topics": topic, "late.consumer.auto.offset.reset": "latest", **world.variant.keys}
-    clusters = {"late": world.primary, "backup": world.backup}
-    with MirrorProcess(tmp_path, clusters, keys) as mirror:
-        mirror.wait_for("up to date")
-        produce(world.primary, topic, [b"after"] * 5)
-        copy = View(world.backup, world.remote("late", topic))
-        mirror.wait_until(lambda: sum(copy.counts() or [0]) >= 5, 60, what="the copy")
+    world.mirror.wait_for(f"{world.before} begins at latest: 5 records before that")
+    produce(world.primary, world.before, [b"after"] * 5)
+    copy = View(world.backup, world.remote("late", world.before))
+    world.mirror.wait_until(lambda: sum(copy.counts() or [0]) >= 5, 60, what="the copy")
     assert [record.value for record in copy.read()[0]] == [b"after"] * 5
+
+
+def test_sync_topic_configs(world: World) -> None:
+    """Drift on the target is repaired, an excluded setting is left alone, and nothing is sent twice."""
+    topic = unique(f"{world.run}-primary")
+    given = {EXCLUDED: "2000", FOLLOWED: "2000"}
+    remote = create_topic(world.backup, world.remote("primary", topic), config=given)
+    create_topic(world.primary, topic, config={EXCLUDED: "1000", FOLLOWED: "1000"})
+    wait_own(world.mirror, world.backup, remote, {EXCLUDED: "2000", FOLLOWED: "1000"})
+    change_settings(world.backup, remote, {FOLLOWED: "5", "segment.ms": "60000"})
+    wait_own(world.mirror, world.backup, remote, {EXCLUDED: "2000", FOLLOWED: "1000"})
+    first, second = wait_changes(world.mirror, remote, 2)
+    assert first == f"{FOLLOWED} 2000 -> 1000"
+    assert set(second.split("; ")) == {f"{FOLLOWED} 5 -> 1000", "segment.ms 60000 -> default"}
+
+
+def test_replicate_target_default(world: World) -> None:
+    """An override that is removed on the source is removed on the target."""
+    topic = create_topic(world.primary, unique(f"{world.run}-primary"), config={FOLLOWED: "1000"})
+    remote = world.remote("primary", topic)
+    wait_own(world.mirror, world.backup, remote, {FOLLOWED: "1000"})
+    change_settings(world.primary, topic, {FOLLOWED: None})
+    wait_set(world.mirror, world.backup, remote, FOLLOWED, Setting("-1", False))
+    assert wait_changes(world.mirror, remote, 1) == [f"{FOLLOWED} 1000 -> default"]
+
+
+def test_replicate_source_default(world: World) -> None:
+    """The source's defaults replace what is set on the target, and are set there themselves."""
+    topic = unique(f"{world.run}-there")
+    given = {EXCLUDED: "2000", FOLLOWED: "2000"}
+    remote = create_topic(world.backup, world.remote("there", topic), config=given)
+    create_topic(world.primary, topic)
+    wait_set(world.mirror, world.backup, remote, FOLLOWED, Setting("-1", True))
+    found = own_settings(world.backup, remote)
+    assert found[EXCLUDED] == "2000"
+    assert found["segment.bytes"] == settings_of(world.primary, topic)["segment.bytes"].value
+    assert not found.keys() & {"min.insync.replicas", "message.timestamp.before.max.ms"}
 
 
 def test_create_partitions(world: World) -> None:
@@ -350,6 +447,7 @@ def test_restart_replication(world: World) -> None:
     world.write(topic)
     world.mirror.start()
     world.read_all(topic, group)
+    world.wait_copied("primary", topic)
     world.wait_checkpoints("primary", group, PARTITIONS, wanted=dict.fromkeys(range(PARTITIONS), 2 * RECORDS))
     world.assert_monotonic("primary", group)
 

@@ -34,8 +34,11 @@ from tests.cluster.mirror import (
     unique,
     wait_until,
 )
+from tests.cluster.test_changes import edit
 
 STOP_S = 2.0
+KNOWN = "known-from-the-start"
+"""A topic of the flow that looks for no new ones."""
 OUR_LINE = re.compile(r"\d\d:\d\d:\d\d (INFO|WARNING|ERROR|\S+->\S+:|Spark is up) .*")
 
 
@@ -58,12 +61,15 @@ def steady(
         "primary->backup.topics": r"run-.*, __run.*, \.run.*, mm2-run.*, .*\.run-.*",
         "primary->backup.topics.exclude": "run-excluded.*",
         "primary->trio.topics": "run-fan.*",
-        "primary->trio.replication.factor": "2",
+        "primary->trio.replication.factor": "-1",
+        "backup->trio.topics": "known-.*",
+        "backup->trio.refresh.topics.enabled": "false",
         "backup->primary.topics": "run-.*",
         "offset-syncs.topic.location": "target",
         "config.properties.exclude": "max.message.bytes",
     }
     only = ("--clusters", "backup", "--clusters", "trio")
+    create_topic(backup, KNOWN)
     with silent_port() as one, silent_port() as other:
         servers = f"127.0.0.1:{one},{primary.bootstrap},127.0.0.1:{other}"
         clusters: dict[str, Cluster | str] = {"primary": servers, "backup": backup, "trio": trio}
@@ -95,13 +101,31 @@ def test_new_partitions(steady: MirrorProcess, primary: Cluster, backup: Cluster
 def test_fan_out_with_a_factor_of_its_own(
     steady: MirrorProcess, primary: Cluster, backup: Cluster, trio: Cluster
 ) -> None:
-    """Two flows in one process; partitions are the source's, replicas what each flow asks for."""
+    """Several flows in one process; partitions are the source's, replicas what each flow asks for: one, and what the
+    brokers there have as their default."""
     topic = create_topic(primary, unique("run-fan"), 3)
     produce(primary, topic, [f"{index}".encode() for index in range(500)], partition=2)
     for target in (backup, trio):
         steady.wait_mirrored(View(primary, topic), View(target, f"primary.{topic}"))
     assert replica_counts(backup, f"primary.{topic}") == [1, 1, 1]
     assert replica_counts(trio, f"primary.{topic}") == [2, 2, 2]
+
+
+def test_without_refresh_a_topic_that_comes_later_is_left_out(
+    steady: MirrorProcess, primary: Cluster, backup: Cluster, trio: Cluster
+) -> None:
+    """Two more of another flow into the same cluster come and are taken; with the setting changed it is taken too."""
+    produce(backup, KNOWN, [b"v"] * 10)
+    steady.wait_mirrored(View(backup, KNOWN), View(trio, f"backup.{KNOWN}"))
+    later = create_topic(backup, unique("known-later"))
+    produce(backup, later, [b"v"])
+    for _ in range(2):
+        other = create_topic(primary, unique("run-fan"))
+        produce(primary, other, [b"v"])
+        steady.wait_mirrored(View(primary, other), View(trio, f"primary.{other}"))
+    assert f"backup.{later}" not in topics(trio)
+    edit(steady.config, "backup->trio.refresh.topics.enabled = true")
+    steady.wait_mirrored(View(backup, later), View(trio, f"backup.{later}"))
 
 
 def test_internal_excluded_and_returning_topics_stay_at_home(

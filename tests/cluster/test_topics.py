@@ -28,7 +28,7 @@ from tests.cluster.mirror import (
     topics,
     unique,
 )
-from tests.cluster.swarm import Pulse, Swarm, read_values
+from tests.cluster.swarm import STANDSTILL_S, Pulse, Swarm, read_values
 from tests.cluster.test_changes import edit
 
 AT_ONCE_S = 15.0
@@ -118,6 +118,7 @@ def test_topics_come_and_go_while_others_are_copied(
         "last": last,
     }
     record_property("figures", figures)
+    assert max(pulse.standstills, default=0.0) < STANDSTILL_S, "nothing else is disturbed"
 
 
 def check_views(

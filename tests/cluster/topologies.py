@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heliograph.lab import Cluster
 from tests.cluster.consumers import commit, consumer, read
 from tests.cluster.layouts import RECORDS, Laid, Layout, ResourceProcess
-from tests.cluster.mirror import View, assert_equal
+from tests.cluster.mirror import View, assert_equal, topics
 
 NA, SA, EU = "northamerica", "southamerica", "europe"
 LOOSEHANGER = {
@@ -35,6 +35,9 @@ def syncs(*others: str) -> set[str]:
     """Named after the cluster that they are not on."""
     return {f"mm2-offset-syncs.{other}.internal" for other in others}
 
+
+STORAGE = frozenset(f"mirrormaker2-cluster-{what}" for what in ("offsets", "configs", "status"))
+"""Strimzi's, of files that give them no names."""
 
 CENTRAL = Layout(
     title="fan-in, one mirror at the target",
@@ -101,6 +104,7 @@ BOTH_WAYS = Layout(
         "us": frozenset({"europe.checkpoints.internal", "europe.heartbeats"} | syncs(EU) | ledgers(EU)),
         EU: frozenset({"us.checkpoints.internal", "us.heartbeats"} | syncs("us") | ledgers("us")),
     },
+    nameless={"us": STORAGE | {"heartbeats"}, EU: STORAGE | {"heartbeats"}},
     carries_heartbeats=True,
 )
 ONE_WAY = Layout(
@@ -110,6 +114,7 @@ ONE_WAY = Layout(
     own={"es-src": {"products": 1, "orders": 2}},
     copies={"es-tgt": {"es-src": "es-src.{}"}},
     internal={"es-src": frozenset(syncs("es-tgt")), "es-tgt": frozenset(ledgers("es-src"))},
+    nameless={"es-tgt": STORAGE},
 )
 CHAIN = Layout(
     title="chain",
@@ -133,9 +138,8 @@ spec:
         "b": frozenset(syncs("c") | ledgers("a")),
         "c": frozenset(ledgers("b")),
     },
+    nameless={"b": STORAGE, "c": STORAGE},
 )
-IN_ONE = (CENTRAL, MESH, PASSIVE, BOTH_WAYS, ONE_WAY, CHAIN)
-IN_TWO = (DISTRIBUTED, BROADCAST, MESH, BOTH_WAYS)
 
 
 def title_of(layout: Layout) -> str:
@@ -168,7 +172,8 @@ class World:
         self.mirrors[0].wait_until(all_run_and, 150, what=what)
 
     def assert_as_published(self, layout: Layout) -> None:
-        """When all is copied and every flow has looked at topics once more, there is what should be and no more."""
+        """When all is copied and every flow has looked at topics once more, there is what should be and no more; nor is
+        there anything on the clusters that is in no layout."""
         laid = self.laid[layout.title]
         self._wait_for_all(laid)
         laid.add_late()
@@ -181,6 +186,20 @@ class World:
         assert {alias: laid.topics(alias) for alias in laid.clusters} == {
             alias: laid.expected(alias) for alias in laid.clusters
         }
+        assert self._strays() == set()
+
+    def _strays(self) -> set[tuple[str, str]]:
+        """Clusters and topics on them that are in no layout, by token or by name."""
+        clusters = {cluster.alias: cluster for laid in self.laid.values() for cluster in laid.clusters.values()}
+        tokens = [laid.token for laid in self.laid.values()]
+        nameless = {
+            (laid.clusters[alias].alias, name)
+            for laid in self.laid.values()
+            for alias, names in laid.layout.nameless.items()
+            for name in names
+        }
+        found = {(alias, topic) for alias, cluster in clusters.items() for topic in topics(cluster)}
+        return {place for place in found - nameless if not any(token in place[1] for token in tokens)}
 
     def assert_seen_once(self, layout: Layout, alias: str, topic: str, pattern: str) -> None:
         """A group that subscribes to a pattern reads every record of that topic, on whatever cluster, once."""

@@ -38,37 +38,44 @@ def test_several_partitions_and_an_empty_list_are_taken() -> None:
     assert read(body()) == []
 
 
+OFFSET = 'Source offset %s for source partition {"cluster": "A", "topic": "t", "partition": 7} '
+MISSING = "is missing the '%s' key, which is required"
+INVALID = "has an invalid value %s for the '%s' key, which %s"
+
+
 @pytest.mark.parametrize(
     ("partition", "offset", "fault"),
     [
-        (without("cluster"), {"offset": 1}, 'has no key "cluster", which is required'),
-        (without("topic"), {"offset": 1}, 'has no key "topic", which is required'),
-        (without("partition"), {"offset": 1}, 'has no key "partition", which is required'),
-        (without("cluster") | {"unused": "A"}, {"offset": 1}, 'has no key "cluster"'),
-        (WHERE | {"cluster": 5}, {"offset": 1}, "must be a string, not 5"),
-        (WHERE | {"topic": None}, {"offset": 1}, "must be a string, not null"),
-        (WHERE | {"partition": "7"}, {"offset": 1}, 'must be an integer, not "7"'),
-        (WHERE | {"partition": 7.0}, {"offset": 1}, "must be an integer, not 7.0"),
-        (WHERE | {"partition": True}, {"offset": 1}, "must be an integer, not true"),
-        (WHERE | {"partition": 2**31}, {"offset": 1}, "must be an integer of 32 bits"),
-        (WHERE | {"partition": -1}, {"offset": 1}, "must not be negative"),
-        (WHERE, {}, 'has no key "offset", which is required'),
-        (WHERE, {"last": 1}, 'has no key "offset", which is required'),
-        (WHERE, 41, 'has no key "offset", which is required'),
-        (WHERE, {"offset": "41"}, 'must be an integer, not "41"'),
-        (WHERE, {"offset": 41.5}, "must be an integer, not 41.5"),
-        (WHERE, {"offset": None}, "must be an integer, not null"),
-        (WHERE, {"offset": -1}, "is -1, and must not be negative"),
-        (WHERE, {"offset": 2**63}, "more than Kafka can have"),
+        (without("cluster"), {"offset": 1}, f"Source partition {json.dumps(without('cluster'))} {MISSING % 'cluster'}"),
+        (without("topic"), {"offset": 1}, MISSING % "topic"),
+        (without("partition"), {"offset": 1}, MISSING % "partition"),
+        (without("cluster") | {"unused": "A"}, {"offset": 1}, MISSING % "cluster"),
+        ("t-7", {"offset": 1}, f'Source partition "t-7" {MISSING % "cluster"}'),
+        (WHERE | {"cluster": 5}, {"offset": 1}, INVALID % (5, "cluster", "must be a string")),
+        (WHERE | {"topic": None}, {"offset": 1}, INVALID % ("null", "topic", "must be a string")),
+        (WHERE | {"partition": "7"}, {"offset": 1}, INVALID % ('"7"', "partition", "must be an integer")),
+        (WHERE | {"partition": 7.0}, {"offset": 1}, INVALID % (7.0, "partition", "must be an integer")),
+        (WHERE | {"partition": True}, {"offset": 1}, INVALID % ("true", "partition", "must be an integer")),
+        (WHERE | {"partition": 2**31}, {"offset": 1}, INVALID % (2**31, "partition", "must be an integer up to 2147")),
+        (WHERE | {"partition": -1}, {"offset": 1}, INVALID % (-1, "partition", "cannot be negative")),
+        (WHERE, {}, OFFSET % "{}" + MISSING % "offset"),
+        (WHERE, {"last": 1}, OFFSET % '{"last": 1}' + MISSING % "offset"),
+        (WHERE, 41, OFFSET % 41 + MISSING % "offset"),
+        (WHERE, {"offset": "41"}, INVALID % ('"41"', "offset", "must be an integer")),
+        (WHERE, {"offset": 41.5}, INVALID % (41.5, "offset", "must be an integer")),
+        (WHERE, {"offset": None}, INVALID % ("null", "offset", "must be an integer")),
+        (WHERE, {"offset": -1}, OFFSET % '{"offset": -1}' + INVALID % (-1, "offset", "cannot be negative")),
+        (WHERE, {"offset": 2**63 - 1}, INVALID % (2**63 - 1, "offset", "must be an integer up to 9223")),
         (WHERE | {"cluster": "C"}, {"offset": 1}, 'is of the cluster "C", and the flow comes from "A"'),
-        (None, {"offset": 1}, "null is no partition"),
+        (None, {"offset": 1}, "Source partitions may not be null"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_value(partition: Any, offset: Any, fault: str) -> None:
+def test_what_is_wrong_is_said_in_mm2s_words(partition: Any, offset: Any, fault: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(body((WHERE | {"partition": 99}, {"offset": 1}), (partition, offset)))
     assert "x.json: 1 of 2 positions cannot be used; 2: " in str(caught.value)
     assert fault in str(caught.value)
+    assert "nothing was changed" in str(caught.value)
 
 
 @pytest.mark.parametrize("partition", [None, {}, without("topic"), WHERE | {"cluster": "C"}, WHERE | {"partition": -1}])
@@ -107,9 +114,9 @@ def test_columns_of_a_csv_file_say_what_they_mean() -> None:
     assert read("flow,topic,partition,position,by\nA->B,t,7,42,set\n", "X.CSV") == [Given("t", 7, 42)]
     for text, fault in (
         ("t,7,41\n", "has to name the columns"),
-        ("topic,partition,offset\nt,seven,41\n", 'must be an integer, not "seven"'),
+        ("topic,partition,offset\nt,seven,41\n", "value \"seven\" for the 'partition' key, which must be"),
         ("cluster,topic,partition,offset\nC,t,7,41\n", 'is of the cluster "C"'),
-        ("topic,partition,position\nt,7,-2\n", "must not be negative"),
+        ("topic,partition,position\nt,7,-2\n", "value -2 for the 'position' key, which cannot be negative"),
         ("", "has to name the columns"),
     ):
         with pytest.raises(ConfigError, match=fault):

@@ -358,7 +358,7 @@ def test_the_commands_list_plan_write_and_list_again(tmp_path: Path, capsys: pyt
             assert (code, out.splitlines()[-1]) == (0, "3 positions written; they take effect at the next start")
             given.write_text(json.dumps({"offsets": [{"partition": where, "offset": {"offset": -1}}]}))
             code, _, error = await command("set", "--flow", "a->b", "--from-file", str(given), "--execute")
-            assert (code, "must not be negative" in error) == (1, True)
+            assert (code, "cannot be negative" in error) == (1, True)
 
     asyncio.run(test())
 

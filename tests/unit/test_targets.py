@@ -82,6 +82,18 @@ def test_with_the_sources_defaults_a_new_topic_has_those_too() -> None:
     asyncio.run(run())
 
 
+def test_a_factor_of_minus_one_is_left_to_the_broker() -> None:
+    async def run() -> None:
+        more = "a->b.replication.factor = -1"
+        async with flow_between({"orders": 1}, more=more) as world:
+            await ensure(world)
+            asked = [call.request for call in world.target.calls if call.api_key == CREATE_TOPICS]
+            [factors] = [{topic.name: topic.replication_factor for topic in request.topics} for request in asked]
+            assert factors == {"a.orders": -1}
+
+    asyncio.run(run())
+
+
 def test_a_new_copy_of_heartbeats_is_compacted_whatever_its_source_is() -> None:
     async def run() -> None:
         async with flow_between({"heartbeats": 1}) as world:
