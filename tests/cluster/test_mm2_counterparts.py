@@ -88,10 +88,9 @@ class World:
         keys |= {f"{alias}->backup.groups": f"{self.run}-{alias}-.*" for alias in SPELLINGS}
         # Patterns take what came from the other side too: copies stay where they are by their names alone.
         keys["primary->backup.topics"] = f"{self.run}-primary-.*, .*{self.run}-back-.*"
-        if not variant.keeps_names:
-            keys["backup->primary.topics"] = f"{self.run}-back-.*, .*{self.run}-primary-.*"
-            keys["backup->primary.groups"] = f"{self.run}-back-.*"
-            keys["backup->primary.emit.heartbeats.enabled"] = "true"
+        keys["backup->primary.topics"] = f"{self.run}-back-.*, .*{self.run}-primary-.*"
+        keys["backup->primary.groups"] = f"{self.run}-back-.*"
+        keys["backup->primary.enabled"] = "false" if variant.keeps_names else "true"
         for alias in ONE_WAY:
             keys |= {f"backup->{alias}.topics": f"{self.run}-{alias}-.*", f"backup->{alias}.enabled": "false"}
         self.mirror = MirrorProcess(folder, clusters, {**keys, **FLOWS, **variant.keys})
@@ -183,6 +182,7 @@ FLOWS = {
     "offset.lag.max": str(LAG),
     "sync.group.offsets.enabled": "false",
     "primary->backup.emit.heartbeats.enabled": "true",
+    "backup->primary.emit.heartbeats.enabled": "true",
     "emit.heartbeats.interval.seconds": "1",
     "seldom->backup.sync.group.offsets.enabled": "true",
     "often->backup.sync.group.offsets.enabled": "true",
