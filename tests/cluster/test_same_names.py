@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,24 +82,7 @@ def test_both_ways_under_load_with_a_kill_in_the_middle(primary: Cluster, backup
     }
     views = {where: View(sides[where[0]], where[1]) for where in loads}
 
-    def arrived(where: tuple[str, str]) -> int:
-        """Copies on one side, at least so many."""
-        return sum(views[where].counts() or []) - PARTITIONS * loads[where].written
-
-    with ExitStack() as running:
-        for load in loads.values():
-            running.enter_context(load)
-        with mirror.until_killed():
-            mirror.wait_until(lambda: min(map(arrived, loads)) > 100, SLOW_START_S, what="copies on both sides")
-        before = {where: arrived(where) for where in loads}
-        running.enter_context(mirror)
-        mirror.wait_until(
-            lambda: all(arrived(where) > count + 200 for where, count in before.items()),
-            SLOW_START_S,
-            what="more copies after the kill",
-        )
-        for load in loads.values():
-            load.stop()
+    with killed_under_load(mirror, loads, views, partitions=PARTITIONS, more=200):
         written = dict.fromkeys(topics.values(), 0)
         for (_, topic), load in loads.items():
             written[topic] += load.written
@@ -204,6 +187,38 @@ def test_a_ring_of_three_brings_every_record_everywhere_once(
             assert sorted({len(record.headers) for record in records}) == [0, 1, 2]
 
 
+@contextmanager
+def killed_under_load(
+    mirror: MirrorProcess,
+    loads: Mapping[tuple[str, str], Load],
+    views: Mapping[tuple[str, str], View],
+    *,
+    partitions: int,
+    more: int,
+) -> Iterator[None]:
+    """The mirror at work again, behind a kill that came while all loads were written, and so many more copies."""
+
+    def arrived(where: tuple[str, str]) -> int:
+        """Copies on one side, at least so many."""
+        return sum(views[where].counts() or []) - partitions * loads[where].written
+
+    with ExitStack() as running:
+        for load in loads.values():
+            running.enter_context(load)
+        with mirror.until_killed():
+            mirror.wait_until(lambda: min(map(arrived, loads)) > 100, SLOW_START_S, what="copies on all sides")
+        before = {where: arrived(where) for where in loads}
+        running.enter_context(mirror)
+        mirror.wait_until(
+            lambda: all(arrived(where) > count + more for where, count in before.items()),
+            SLOW_START_S,
+            what="more copies after the kill",
+        )
+        for load in loads.values():
+            load.stop()
+        yield
+
+
 @pytest.mark.timeout(400)
 def test_a_chain_in_both_directions_brings_every_record_everywhere_once_through_a_kill(
     primary: Cluster, backup: Cluster, trio: Cluster, tmp_path: Path
@@ -226,23 +241,7 @@ def test_a_chain_in_both_directions_brings_every_record_everywhere_once_through_
     }
     views = {where: View(sides[where[0]], where[1]) for where in loads}
 
-    def arrived(where: tuple[str, str]) -> int:
-        return sum(views[where].counts() or []) - loads[where].written
-
-    with ExitStack() as running:
-        for load in loads.values():
-            running.enter_context(load)
-        with mirror.until_killed():
-            mirror.wait_until(lambda: min(map(arrived, loads)) > 100, SLOW_START_S, what="copies on all sides")
-        before = {where: arrived(where) for where in loads}
-        running.enter_context(mirror)
-        mirror.wait_until(
-            lambda: all(arrived(where) > count + 100 for where, count in before.items()),
-            SLOW_START_S,
-            what="more copies after the kill",
-        )
-        for load in loads.values():
-            load.stop()
+    with killed_under_load(mirror, loads, views, partitions=1, more=100):
         written = {topic: sum(loads[alias, topic].written for alias in sides) for topic in ages_ms}
         mirror.wait_until(
             lambda: all(view.counts() == [written[view.topic]] for view in views.values()),
