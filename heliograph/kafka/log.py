@@ -152,7 +152,8 @@ async def read_batches(
     moment ago: that is waited for. Raises EndUnseen if it takes too long. Behind an open transaction reading ends.
     """
     offset = start
-    give_up = asyncio.get_running_loop().time() + SHOWN_S
+    clock = asyncio.get_running_loop().time
+    give_up = clock() + SHOWN_S
     while offset < end:
         answer = await fetch_partition(
             cluster, topic, partition, offset, max_bytes=max_bytes, max_wait_ms=200, read_committed=read_committed
@@ -166,9 +167,9 @@ async def read_batches(
             yield header, view
             offset = header.next_offset
         if offset > before:
-            give_up = asyncio.get_running_loop().time() + SHOWN_S
+            give_up = clock() + SHOWN_S
         elif answer.high_watermark < end:
-            if asyncio.get_running_loop().time() > give_up:
+            if clock() > give_up:
                 raise _unseen(cluster, topic, partition, answer.high_watermark, end)
             await cluster.refresh([topic])
         elif not answer.records or (read_committed and answer.last_stable_offset <= offset):
