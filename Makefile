@@ -6,7 +6,7 @@ STAMP := .venv/.heliograph-setup
 SEED ?= 7
 SEEDED = --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
 
-.PHONY: setup check prepare demo test test-fast test-long test-fault bench lint
+.PHONY: setup check prepare demo test test-fast test-long test-spark test-fault bench lint
 
 setup: check $(STAMP)
 
@@ -39,6 +39,10 @@ test-fast: setup
 # Repetitions and variants; LONG="-k kills" runs a part. Its report goes to docs/reports.
 test-long: prepare
 	$(BIN)/python -m pytest --no-skips -m long --timeout 3600 --report docs/reports $(LONG) tests
+
+# The tests on real brokers with every lane on Spark; those of make test have some in forked processes.
+test-spark: prepare
+	$(BIN)/python -m pytest $(SEEDED) --no-skips --spark --report docs/reports $(LONG) tests/cluster tests/fault
 
 # Two hundred faults, twice; a part of test-long. FAULT_SEED=17 repeats those of a run.
 test-fault: prepare

@@ -14,6 +14,7 @@ are copied to artifacts/.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -24,7 +25,7 @@ import hypothesis
 import pytest
 
 from heliograph.lab import Authority, Cluster, ClusterSpec, Lab
-from tests.cluster.mirror import delete_topics, topics
+from tests.cluster.mirror import ALL_ON_SPARK, delete_topics, topics
 from tests.evidence import Evidence
 from tests.longreport import LongReport
 
@@ -39,11 +40,14 @@ _EVIDENCE = pytest.StashKey[Evidence]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="a skipped test makes the run fail")
+    parser.addoption("--spark", action="store_true", help="every mirror has its lanes on Spark")
     parser.addoption("--report", type=Path, metavar="FOLDER", help="write a JSON report of the run to this folder")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background ignores it
+    if config.getoption("--spark"):
+        os.environ[ALL_ON_SPARK] = "1"
     config.stash[_EVIDENCE] = Evidence()
     config.pluginmanager.register(config.stash[_EVIDENCE])
     folder = config.getoption("--report")

@@ -45,6 +45,9 @@ from heliograph.config.properties import property_line
 from heliograph.lab import Cluster
 
 HELIOGRAPH = str(Path(sys.executable).with_name("heliograph"))
+FORKED = str(Path(__file__).parent.parent / "forked.py")
+ALL_ON_SPARK = "HELIOGRAPH_TESTS_ON_SPARK"
+"""Set by `pytest --spark`: every mirror of the tests has its lanes on Spark."""
 Headers = list[tuple[str, str | bytes | None]]
 
 
@@ -76,7 +79,8 @@ class MirrorProcess:
         with MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, {"primary->backup.topics": "x-.*"}):
             ...
 
-    A cluster is a lab cluster or a text for `bootstrap.servers`. Flows are enabled by naming them in `keys`.
+    A cluster is a lab cluster or a text for `bootstrap.servers`. Flows are enabled by naming them in `keys`. Lanes run
+    in forked processes (`tests/forked.py`) unless the test is about Spark, or names a master.
     """
 
     def __init__(
@@ -87,19 +91,22 @@ class MirrorProcess:
         *,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        on_spark: bool = False,
     ) -> None:
         self._environment = dict(environment or {})
+        self._on_spark = on_spark or "--master" in arguments or ALL_ON_SPARK in os.environ
         self.folder = folder / unique("mirror")
         self.config = self.folder / "mm2.properties"
         self.keys = {**_defaults(clusters), **_enabled(keys), **keys}
-        self._arguments = tuple(arguments)
+        self.arguments = tuple(arguments)
         self._process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir()
         (self.folder / "tmp").mkdir()
         self.write(self.keys)
 
     def command(self) -> list[str]:
-        return [HELIOGRAPH, "run", str(self.config), *self._arguments]
+        program = [HELIOGRAPH] if self._on_spark else [sys.executable, FORKED]
+        return [*program, "run", str(self.config), *self.arguments]
 
     def write(self, keys: Mapping[str, str]) -> None:
         """The configuration as a property file."""
@@ -165,6 +172,12 @@ class MirrorProcess:
                 if os.getsid(process.pid) == self.process.pid and process.info["status"] != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
+
+    def lanes(self) -> list[psutil.Process]:
+        """The worker processes that lanes run in, and what forks them."""
+        if not self._on_spark:
+            return [process for process in self.processes() if process.pid != self.process.pid]
+        return [process for process in self.processes() if "pyspark.daemon" in " ".join(process.cmdline())]
 
     def commands(self) -> str:
         """The command lines of all these processes."""

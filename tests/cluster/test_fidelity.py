@@ -55,7 +55,7 @@ def mirror(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: C
         "squeezed.producer.compression.type": "zstd",
         "config.properties.exclude": ".*",  # targets have the settings that a test gives them
     }
-    with MirrorProcess(tmp_path_factory.mktemp("fidelity"), clusters, keys) as mirror:
+    with MirrorProcess(tmp_path_factory.mktemp("fidelity"), clusters, keys, on_spark=True) as mirror:
         yield mirror
 
 

@@ -203,7 +203,7 @@ def test_without_a_flow_heartbeats_alone_go_into_the_clusters_named(sides: dict[
     odd, even = unique("odd"), unique("even")
     clusters = {odd: sides["east"], even: sides["west"]}
     keys = {"emit.heartbeats.enabled": "true"}
-    with MirrorProcess(tmp_path, clusters, keys, arguments=("--clusters", even)) as alone:
+    with MirrorProcess(tmp_path, clusters, keys, arguments=("--clusters", even), on_spark=True) as alone:
         alone.wait_until(lambda: len(beats(sides["west"], "heartbeats", odd, even)) >= 2, 30, what="two heartbeats")
         assert beats(sides["east"], "heartbeats", even, odd) == []
         assert [process.pid for process in alone.processes()] == [alone.process.pid]

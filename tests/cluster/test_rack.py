@@ -18,11 +18,10 @@ def leader_of(cluster: Cluster, topic: str) -> int:
 
 
 def lane_ports(mirror: MirrorProcess) -> set[int]:
-    """The ports that the mirror's Python workers are connected to."""
+    """The ports that the mirror's lanes are connected to."""
     return {
         connection.raddr.port
-        for process in mirror.processes()
-        if "pyspark.daemon" in " ".join(process.cmdline())
+        for process in mirror.lanes()
         for connection in process.net_connections()
         if connection.status == psutil.CONN_ESTABLISHED and connection.raddr
     }

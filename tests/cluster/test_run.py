@@ -73,7 +73,7 @@ def steady(
     with silent_port() as one, silent_port() as other:
         servers = f"127.0.0.1:{one},{primary.bootstrap},127.0.0.1:{other}"
         clusters: dict[str, Cluster | str] = {"primary": servers, "backup": backup, "trio": trio}
-        with MirrorProcess(tmp_path_factory.mktemp("run"), clusters, keys, arguments=only) as mirror:
+        with MirrorProcess(tmp_path_factory.mktemp("run"), clusters, keys, arguments=only, on_spark=True) as mirror:
             yield mirror
 
 
@@ -265,7 +265,8 @@ def assert_stops(mirror: MirrorProcess, number: signal.Signals) -> None:
 def test_a_start_finds_the_classes_that_were_kept(tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
     made = subprocess.run([HELIOGRAPH, "prepare"], capture_output=True, text=True, timeout=200, check=True)
     archive = made.stdout.partition(".jsa")[0] + ".jsa"
-    mirror = MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, {"primary->backup.topics": "nothing"})
+    keys = {"primary->backup.topics": "nothing"}
+    mirror = MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys, on_spark=True)
 
     def is_mapped() -> bool:
         javas = [process for process in mirror.processes() if process.name() == "java"]
@@ -303,7 +304,7 @@ def test_stopped_mirror_goes_on_where_it_stopped(tmp_path: Path, primary: Cluste
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
 def test_stop_while_spark_starts(number: signal.Signals, tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
     clusters = {"primary": primary, "backup": backup}
-    with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": unique("none")}) as mirror:
+    with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": unique("none")}, on_spark=True) as mirror:
         mirror.wait_until(lambda: "org.apache.spark.deploy.SparkSubmit" in mirror.commands(), what="Spark's JVM")
         assert_stops(mirror, number)
 

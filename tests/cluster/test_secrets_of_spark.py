@@ -64,7 +64,7 @@ def mirror_and_look(
     port = free_port()
     keys = {"north->south.topics": topic, "epoch.ms": "1500", **keys}
     arguments = (*(("--master", spark.master) if spark else ()), *shown_spark(folder, port))
-    mirror = MirrorProcess(folder, {"north": north, "south": south}, keys, arguments=arguments)
+    mirror = MirrorProcess(folder, {"north": north, "south": south}, keys, arguments=arguments, on_spark=True)
     with Onlooker(mirror.folder / "tmp", folder / "local") as onlooker, mirror:
         mirror.wait_mirrored(View(north, topic), View(south, f"north.{topic}"), timeout_s=SLOW_START_S)
         seen = save_pages(f"http://127.0.0.1:{port}/", folder / "pages")

@@ -46,7 +46,7 @@ def test_memory_and_open_files_stay_flat_under_load_while_topics_come_and_go(
         "primary->backup.emit.heartbeats.enabled": "true",
     }
     with (
-        MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys) as mirror,
+        MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys, on_spark=True) as mirror,
         Load(primary, [topic], partitions=PARTITIONS, per_second=PER_SECOND) as load,
     ):
         view = View(backup, f"primary.{topic}")

@@ -51,7 +51,7 @@ def test_one_job_per_epoch_and_its_tasks_moved_everything(primary: Cluster, back
     }
     keys = {"primary->backup.topics": topic, "epoch.ms": "1500", "tasks.max": "2", **conf}
     target = View(backup, f"primary.{topic}")
-    with MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys) as mirror:
+    with MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys, on_spark=True) as mirror:
 
         def wait_for_each(count: int) -> None:
             mirror.wait_until(lambda: target.counts() == [count] * 4, SLOW_START_S, what="the copy")

@@ -101,6 +101,7 @@ class World:
                 {cluster.alias: _detour(cluster) for cluster in (self.source, self.target)},
                 self._keys(),
                 arguments=("--master", self.spark.master) if self.spark else (),
+                on_spark=True,
             )
             stack.callback(self._end_mirror)
             for writer in self.writers:
@@ -169,7 +170,7 @@ class World:
     @contextmanager
     def second_mirror(self) -> Iterator[MirrorProcess]:
         """The same configuration once more, at the same time."""
-        second = MirrorProcess(self._folder, {}, self.mirror.keys, arguments=self.mirror.command()[3:])
+        second = MirrorProcess(self._folder, {}, self.mirror.keys, arguments=self.mirror.arguments, on_spark=True)
         self._others.append(second)
         try:
             yield second.start()
