@@ -33,6 +33,7 @@ from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settler import Settler
+from heliograph.mirror.settling_room import SettlingRoom
 from heliograph.mirror.shared import share_ends
 
 DRAIN_S = 0.8
@@ -45,6 +46,7 @@ class Around(Protocol):
     index: int
     terms: EpochTerms
     flow_count: int
+    room: SettlingRoom
 
     def time_left_ms(self) -> int: ...
     def end(self) -> None: ...
@@ -95,6 +97,7 @@ class FlowLane:
             on_news=self._on_news,
             release=self._release,
             spawn=lane.spawn,
+            room=lane.room,
         )
         self._fetcher = Fetcher(
             source,

@@ -23,6 +23,7 @@ from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.flow_lane import FlowLane
 from heliograph.mirror.model import Assignment, EpochTerms, LedgerRow
 from heliograph.mirror.pace import Pace
+from heliograph.mirror.settling_room import SettlingRoom
 
 PARENT_CHECK_S = 0.5
 COLLECT_EVERY = 8
@@ -96,6 +97,7 @@ class Lane:
         self._assignments = assignments
         self._flows: list[FlowLane] = []
         self.flow_count = len({item.flow for item in assignments})
+        self.room = SettlingRoom()
 
     async def run(self) -> list[LedgerRow]:
         flows = [

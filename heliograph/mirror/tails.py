@@ -44,10 +44,14 @@ class TargetLog:
 class SourceLog:
     """What a copy would take from the source, for settling."""
 
-    def __init__(self, cluster: Cluster, assignment: Assignment, *, read_committed: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, assignment: Assignment, *, read_committed: bool, max_bytes: int = READ_BYTES
+    ) -> None:
+        """`max_bytes` are read at a time."""
         self._cluster = cluster
         self._assignment = assignment
         self._read_committed = read_committed
+        self._max_bytes = max_bytes
 
     async def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         """As far as the log goes: what was copied once is there, though a new leader may not show it at once."""
@@ -76,6 +80,7 @@ class SourceLog:
                 assignment.topic,
                 assignment.partition,
                 offset,
+                max_bytes=self._max_bytes,
                 max_wait_ms=SOURCE_WAIT_MS,
                 read_committed=self._read_committed,
             )
