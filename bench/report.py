@@ -225,9 +225,9 @@ falls within. Every record must arrive exactly once.
 judged.
 - Resume: heliograph is killed in the middle of copying 1,000 partitions and started again; from its Spark's start to \
 the first new record on the target.
-- settle-memory: the same with 1.5 GB in batches of 700 KB and a flush interval of a minute, so that each of 1,000 \
-partitions has all that was copied before the kill to settle; the memory of a lane counts, and the time to the first \
-new record.
+- settle-memory: the same with one lane, 1 GB of small records in batches of 500 KB and a flush interval of a minute, \
+so that every partition has all that was copied before the kill to settle; the memory of the lane counts, and the time \
+to the first new record.
 - Idle: 100 partitions with nothing flowing; CPU of heliograph's whole process tree over five minutes.
 - Loading: a configuration with 1,000 flows, as properties and as resources, each loaded by a fresh interpreter whose \
 imports do not count.

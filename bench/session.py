@@ -177,7 +177,7 @@ class Session:
         wide = Work(
             name=work.name,
             records=work.records,
-            value_bytes=1024,
+            value_bytes=work.value_bytes,
             partitions=work.partitions,
             batch_bytes=work.batch_bytes,
             min_wall=0,

@@ -137,6 +137,7 @@ class ResumeWork:
     name: str = "resume"
     records: int = 700_000
     partitions: int = 1000
+    value_bytes: int = 1024
     batch_bytes: int = 255 * KIB
     settings: Mapping[str, str] = field(default_factory=dict)
     limit_s: float = 5.0
@@ -146,9 +147,10 @@ RESUME_WORKS = (
     ResumeWork(),
     ResumeWork(
         name="settle-memory",
-        records=1_500_000,
-        batch_bytes=700 * KIB,
-        settings={"offset.flush.interval.ms": "60000"},
+        records=5_000_000,
+        value_bytes=200,
+        batch_bytes=500 * KIB,
+        settings={"offset.flush.interval.ms": "60000", "tasks.max": "1"},
     ),
 )
 

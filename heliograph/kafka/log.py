@@ -17,7 +17,7 @@ from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch,
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce, k01_fetch
 from heliograph.kafka.codes import is_retriable
-from heliograph.kafka.connection import Connection
+from heliograph.kafka.connection import Allowance, Connection
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 
@@ -59,6 +59,7 @@ async def fetch_partition(
     max_bytes: int = READ_BYTES,
     max_wait_ms: int = 0,
     read_committed: bool = False,
+    allowance: Allowance | None = None,
 ) -> k01_fetch.FetchedPartition:
     """One fetch of one partition from its leader; a refusal that may pass is tried again."""
 
@@ -78,7 +79,9 @@ async def fetch_partition(
             max_bytes=max_bytes,
             isolation_level=int(read_committed),
         )
-        body = await connection.send([request], correlation_id, timeout_s=max_wait_ms / 1000 + FETCH_GRACE_S)
+        body = await connection.send(
+            [request], correlation_id, timeout_s=max_wait_ms / 1000 + FETCH_GRACE_S, allowance=allowance
+        )
         response = k01_fetch.decode_fetch_response(body, version)
         connection.throttle(response.throttle_ms)
         if response.error_code:
@@ -145,6 +148,7 @@ async def read_batches(
     *,
     read_committed: bool = False,
     max_bytes: int = READ_BYTES,
+    allowance: Allowance | None = None,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """All batches that reach into [start, end); those that hold nothing to see have a record count of 0.
 
@@ -156,7 +160,14 @@ async def read_batches(
     give_up = clock() + SHOWN_S
     while offset < end:
         answer = await fetch_partition(
-            cluster, topic, partition, offset, max_bytes=max_bytes, max_wait_ms=200, read_committed=read_committed
+            cluster,
+            topic,
+            partition,
+            offset,
+            max_bytes=max_bytes,
+            max_wait_ms=200,
+            read_committed=read_committed,
+            allowance=allowance,
         )
         before = offset
         for header, view in visible_batches(

@@ -90,6 +90,8 @@ class Piece(NamedTuple):
     max_timestamp: int
     runs: tuple[tuple[int, int], ...]
     """(source offset, length) of its records, in order."""
+    is_made: bool = False
+    """It was put together here; else it stands in a receive buffer."""
 
 
 @dataclass(slots=True)
@@ -396,6 +398,14 @@ class PartitionCopy:
         return bool(self._queue or self._parts)
 
     @property
+    def made_bytes(self) -> int:
+        """In batches that were put together here, queued or in flight; the others stand in receive buffers."""
+        if not self._parts and not self.in_flight:
+            return 0
+        queued = sum(len(part.data) for part in self._parts if isinstance(part.data, bytearray))
+        return queued + sum(piece.data.nbytes for piece in self.in_flight if piece.is_made)
+
+    @property
     def is_idle(self) -> bool:
         """All that was fetched stands on the target."""
         return not self.in_flight and not self.has_work
@@ -428,6 +438,7 @@ class PartitionCopy:
             plain.source_end,
             plain.max_timestamp,
             plain.runs,
+            isinstance(plain.data, bytearray),
         )
         self._next_n += plain.record_count
         self._next_target += plain.record_count

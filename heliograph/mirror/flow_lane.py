@@ -25,6 +25,7 @@ from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.doubts import by_another_rule, cause_of_doubt, cause_of_release
+from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.flusher import Flusher
 from heliograph.mirror.listener import Listener
@@ -45,8 +46,8 @@ class Around(Protocol):
 
     index: int
     terms: EpochTerms
-    flow_count: int
     room: SettlingRoom
+    memory: FetchMemory
 
     def time_left_ms(self) -> int: ...
     def end(self) -> None: ...
@@ -72,6 +73,7 @@ class FlowLane:
             terms.target, terms.target_bootstrap, f"{task}|replication-producer", terms.target_security
         )
         self._copies = [_copy_of(assignment, terms) for assignment in assignments]
+        lane.memory.watch(self._copies)
         ends = share_ends(self._copies)
         self._listener = Listener(
             target,
@@ -98,6 +100,7 @@ class FlowLane:
             release=self._release,
             spawn=lane.spawn,
             room=lane.room,
+            memory=lane.memory,
         )
         self._fetcher = Fetcher(
             source,
@@ -107,8 +110,8 @@ class FlowLane:
             on_change=self._flusher.note_change,
             time_left_ms=lane.time_left_ms,
             spawn=lane.spawn,
+            memory=lane.memory,
             pace=pace,
-            flows=lane.flow_count,
         )
         self._sender = Sender(
             target,

@@ -20,6 +20,7 @@ from heliograph.kafka.connection import BufferPool
 from heliograph.kafka.names import give_threads
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.flow_lane import FlowLane
 from heliograph.mirror.model import Assignment, EpochTerms, LedgerRow
 from heliograph.mirror.pace import Pace
@@ -50,13 +51,13 @@ class _Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._clusters: dict[tuple[object, ...], Cluster] = {}
-        self._pool = BufferPool()
+        self.pool = BufferPool()
         self._paces: dict[str, Pace] = {}
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
             # A forked child has its parent's sockets: start afresh.
-            self._clusters, self._pool = {}, BufferPool()
+            self._clusters, self.pool = {}, BufferPool()
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
             give_threads(self._loop)
             gc.freeze()  # what was imported stays; collections need not look at it
@@ -66,7 +67,7 @@ class _Worker:
         key = (alias, bootstrap, client_id)
         cluster = self._clusters.get(key)
         if cluster is None:
-            cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self._pool)
+            cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self.pool)
         cluster.security = security  # what is open stays; the next connection has the new secrets
         return cluster
 
@@ -96,8 +97,8 @@ class Lane:
         self._tasks: set[asyncio.Task[None]] = set()
         self._assignments = assignments
         self._flows: list[FlowLane] = []
-        self.flow_count = len({item.flow for item in assignments})
         self.room = SettlingRoom()
+        self.memory = FetchMemory(_worker.pool, flows=len({item.flow for item in assignments}))
 
     async def run(self) -> list[LedgerRow]:
         flows = [

@@ -33,6 +33,10 @@ from heliograph.mirror.marks import Marks
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
+Buffer = bytes | memoryview
+KEPT_BYTES = 1024 * 1024
+"""A batch up to this is copied from the answer that it came in. A larger one goes on standing there, where it counts
+as received: the next one of that size waits until it is given up."""
 _USED_UP = -1
 """Any count of a producer id that the copy has used up."""
 
@@ -75,7 +79,7 @@ class _Origin(NamedTuple):
     """A source batch that the target's last batch was made of."""
 
     header: BatchHeader
-    data: bytes
+    data: Buffer
     first_n: int
     """Of its first record that was copied."""
 
@@ -98,7 +102,7 @@ class Tail:
         self.entry = entry = copy.entry
         self.n = self.last_base_n = entry.n
         self.foreign = 0
-        self.last: tuple[BatchHeader, bytes] | None = None
+        self.last: tuple[BatchHeader, Buffer] | None = None
         self.spans: list[tuple[int, int]] = []
         """(target offset, length) of our batches beyond the entry."""
         self.strangers: dict[int, None] = {}
@@ -109,6 +113,10 @@ class Tail:
         own_start = entry.our_end - 1 if entry.n else entry.our_end
         self.start = max(own_start, min(entry.target_offset, intact))
         """From where on it has to be read."""
+
+    @property
+    def is_oversized(self) -> bool:
+        return self.last is not None and len(self.last[1]) > KEPT_BYTES
 
     @property
     def held_bytes(self) -> int:
@@ -139,7 +147,7 @@ class Tail:
         self.last_base_n = self.n
         self.n += header.last_offset_delta + 1
         self.spans.append((header.base_offset, header.last_offset_delta + 1))
-        self.last = (header, bytes(view))
+        self.last = (header, _kept(view))
 
     def _pass_by(self, header: BatchHeader) -> None:
         if header.producer_id not in self._ours:
@@ -307,7 +315,7 @@ async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: Sourc
                 position = sum(copied[-1])
                 spans += copied
                 if n > tail.last_base_n:
-                    origin.append(_Origin(source_header, bytes(source_view), first_n))
+                    origin.append(_Origin(source_header, _kept(source_view), first_n))
             if n >= tail.n:
                 break
     except CorruptBatch:
@@ -317,6 +325,10 @@ async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: Sourc
     if n != tail.n or not _is_made_of(tail, origin, marks, same_time=not assignment.target_stamps_time):
         raise _unproven(assignment, entry, tail.n - entry.n, "the target's last batch is not what the source has")
     return _Proof(position, spans, epochs)
+
+
+def _kept(view: memoryview) -> Buffer:
+    return view if len(view) > KEPT_BYTES else bytes(view)
 
 
 def _spans_of(

@@ -24,6 +24,7 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
+from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.marks import Marks, marks_of
 from heliograph.mirror.model import COMMITTED, MARKED, NOT_LATE, FlowTerms
 from heliograph.mirror.settle import Settled, Tail, Unsettled, read_tails, settle
@@ -52,9 +53,10 @@ class Settler:
         on_news: Callable[[PartitionCopy, HeliographError], None],
         release: Callable[[PartitionCopy, HeliographError], None],
         spawn: Spawn,
-        room: SettlingRoom | None = None,
+        room: SettlingRoom,
+        memory: FetchMemory,
     ) -> None:
-        """`on_news` is told what does not keep a copy from going on; `room` is shared by all flows of a lane."""
+        """`on_news` is told what does not keep a copy from going on; all flows of a lane share room and memory."""
         self._copies = copies
         self._terms = terms
         self._source = source
@@ -63,7 +65,8 @@ class Settler:
         self._on_news = on_news
         self._release = release
         self._spawn = spawn
-        self._room = room or SettlingRoom()
+        self._room = room
+        self._memory = memory
         self._unsettled = asyncio.Event()
         self._unsettled.set()
         self._reading: set[PartitionCopy] = set()
@@ -230,7 +233,8 @@ class Settler:
         return *target, self._terms.source, leaders
 
     async def _settle_in_place(self, copies: Sequence[PartitionCopy], target_end: int, place: Place) -> None:
-        target = TargetLog(self._target, copies[0].assignment, max_bytes=SETTLE_READ_BYTES)
+        gate = self._memory.gate(SETTLE_READ_BYTES)
+        target = TargetLog(self._target, copies[0].assignment, max_bytes=SETTLE_READ_BYTES, allowance=gate)
         unsettled = [
             Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
             for copy in copies
@@ -261,11 +265,14 @@ class Settler:
         try:
             if isinstance(tail, DataError):
                 raise tail
+            gate = self._memory.gate(SETTLE_READ_BYTES)
+            gate.is_open = tail.is_oversized  # then it is this one that the others wait for
             source = SourceLog(
                 self._source,
                 copy.assignment,
                 read_committed=self._reads_committed(copy),
                 max_bytes=SETTLE_READ_BYTES,
+                allowance=gate,
             )
             settled = await settle(unsettled, tail, target_end, source, self._marks(copy))
         except HeliographError as error:
