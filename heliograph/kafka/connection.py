@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 
 from heliograph.errors import HeliographError, ProtocolError, TlsFailed, Unreachable
 from heliograph.kafka.names import Resolved, resolve, unresolved
+from heliograph.kafka.open_files import shortage_of
 from heliograph.kafka.throttle import MutedTime
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import TLS_ALERT, PlainWire, TlsWire, Wire, explain, start_tls
@@ -277,7 +278,7 @@ class Connection:
     def _send(self, request: _Held) -> None:
         buffers, correlation_id, timeout_s, answer, allowance = request
         if self.failure is not None:
-            answer.set_exception(self.failure)
+            answer.set_exception(self.failure.bare())
             return
         item = _Waiting(correlation_id, answer, self._loop.time(), timeout_s or self.timeout_s, allowance)
         self._waiting.append(item)
@@ -292,7 +293,7 @@ class Connection:
         """Close for good; whatever is in flight fails with `failure`."""
         if self.failure is not None:
             return
-        self.failure = failure or Unreachable("connection closed", where=self.where)
+        self.failure = failure.bare() if failure else Unreachable("connection closed", where=self.where)
         self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
@@ -309,7 +310,7 @@ class Connection:
         held, self._held = self._held, []
         for answer in (*(item.answer for item in waiting), *(request.answer for request in held)):
             if not answer.done():
-                answer.set_exception(self.failure)
+                answer.set_exception(self.failure.bare())  # each its own: a traceback grows where it is raised
                 answer.exception()  # an answer nobody waits for any more is no news
 
     def _flush(self) -> None:
@@ -470,7 +471,7 @@ async def open_connection(
     tls: ssl.SSLContext | None = None,
     muted: MutedTime | None = None,
 ) -> Connection:
-    """Connect to one broker, in TLS if a context is given; raises Unreachable or TlsFailed."""
+    """Connect to one broker, in TLS if a context is given; raises Unreachable, TlsFailed or TooManyOpenFiles."""
     found: list[Resolved] | None = None
     try:
         async with asyncio.timeout(connect_timeout_s):
@@ -493,10 +494,12 @@ def too_slow(timeout_s: float, *, where: str) -> Unreachable:
 
 
 async def dial(found: Sequence[Resolved], *, where: str) -> socket.socket:
-    """A connected socket; raises Unreachable. How long it may take is the caller's affair."""
+    """A connected socket; raises Unreachable or TooManyOpenFiles. How long it may take is the caller's affair."""
     try:
         return await _connect_any(asyncio.get_running_loop(), found)
     except OSError as error:
+        if (shortage := shortage_of(error, where=where)) is not None:
+            raise shortage from error
         remedy = "is the broker running, and the port right?" if isinstance(error, ConnectionRefusedError) else ""
         # asyncio puts the address in place of the reason
         why = os.strerror(error.errno) if error.errno else str(error)

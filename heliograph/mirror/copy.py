@@ -131,8 +131,7 @@ class PartitionCopy:
         self.has_source_id = self.source_id != NO_TOPIC_ID
         self.has_target_id = self.target_id != NO_TOPIC_ID
         self.state = State.SETTLING
-        self.error: HeliographError | None = None
-        """What keeps it from being copied now; gone with the next good fetch."""
+        self._error: HeliographError | None = None
         self.told = ""
         self.fetch_offset = self.entry.source_offset
         self.fetch_leader_epoch = UNKNOWN
@@ -172,6 +171,15 @@ class PartitionCopy:
         """Of the pieces sent since it was settled."""
 
     # -- state ---------------------------------------------------------------------------
+
+    @property
+    def error(self) -> HeliographError | None:
+        """What keeps it from being copied now; gone with the next good fetch."""
+        return self._error
+
+    @error.setter
+    def error(self, error: HeliographError | None) -> None:
+        self._error = None if error is None else error.bare()
 
     def enter(self, state: State) -> None:
         assert state in TRANSITIONS[self.state], (self.assignment.name, self.state, state)
@@ -213,7 +221,7 @@ class PartitionCopy:
         """Try again up to a record that cannot be copied, or with less at a time; False if nothing stands before it."""
         start, size = refusal.details.get("source_start"), refusal.details.get("piece_bytes")
         if start is not None:
-            self.wall = refusal if start > self.entry.source_offset else None
+            self.wall = refusal.bare() if start > self.entry.source_offset else None
             return self.wall is not None
         if size is not None:
             self.assignment = replace(self.assignment, max_message_bytes=size // 2)

@@ -137,7 +137,7 @@ class Fetcher:
         tries = self._tries.get(copy, 0)
         pause = min(_MIN_PAUSE_S * 2 ** min(tries, 10), _MAX_PAUSE_S) * random.uniform(0.7, 1.3)
         self._tries[copy] = tries + 1
-        self._homeless[copy] = error
+        self._homeless[copy] = None if error is None else error.bare()
         self._due[copy] = asyncio.get_running_loop().time() + pause
 
     def _unhome(self, copy: PartitionCopy) -> None:

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, RecordRefused
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.security import Security
-from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.doubts import by_another_rule, cause_of_doubt, cause_of_release
 from heliograph.mirror.fetch_memory import FetchMemory
@@ -30,7 +28,7 @@ from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.flusher import Flusher
 from heliograph.mirror.listener import Listener
 from heliograph.mirror.marks import marks_of
-from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settler import Settler
@@ -53,9 +51,7 @@ class Around(Protocol):
     def end(self) -> None: ...
     def flow_is_over(self) -> None: ...
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
-    def cluster(
-        self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security
-    ) -> Cluster: ...
+    def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster: ...
     def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None: ...
 
 
@@ -66,12 +62,8 @@ class FlowLane:
         self._lane = lane
         self._terms = terms
         task = f"{terms.client_id}-{lane.index}"
-        source = lane.cluster(
-            terms.source, terms.source_bootstrap, f"{task}|replication-consumer", terms.source_security
-        )
-        target = lane.cluster(
-            terms.target, terms.target_bootstrap, f"{task}|replication-producer", terms.target_security
-        )
+        source = lane.cluster(terms, Side.SOURCE, client_id=f"{task}|replication-consumer")
+        target = lane.cluster(terms, Side.TARGET, client_id=f"{task}|replication-producer")
         self._copies = [_copy_of(assignment, terms) for assignment in assignments]
         lane.memory.watch(self._copies)
         ends = share_ends(self._copies)

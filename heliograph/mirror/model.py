@@ -8,6 +8,7 @@ comes back from the lane when its epoch ends.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from heliograph.kafka.security import PLAINTEXT, Security
@@ -116,6 +117,13 @@ class Assignment:
         return TopicPartition(self.target_topic, target_partition(self.partition, self.entry.modulo))
 
 
+class Side(Enum):
+    """Of a flow."""
+
+    SOURCE = "source"
+    TARGET = "target"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTerms:
     """What a lane must know of a flow beside its assignments."""
@@ -162,6 +170,12 @@ class FlowTerms:
     """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
     further_ids: tuple[tuple[int, int], ...] = ()
     """(row, producer id) of the rows after the first (`remap`)."""
+
+    def access(self, side: Side) -> tuple[str, tuple[BrokerAddress, ...], Security]:
+        """Alias, addresses and security of a side's cluster."""
+        if side is Side.SOURCE:
+            return self.source, self.source_bootstrap, self.source_security
+        return self.target, self.target_bootstrap, self.target_security
 
     @property
     def ids_by_row(self) -> dict[int, int]:

@@ -236,7 +236,7 @@ def _taken(tail: Tail, header: BatchHeader, view: memoryview) -> Tail | DataErro
     try:
         tail.take(header, view)
     except DataError as error:
-        return error
+        return error.bare()
     return tail
 
 
