@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from heliograph.kafka.log import APPEND_BYTES
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.mirror.remap import COUNTS_OF_AN_ID, SAME, producer_epoch_of, row_of, target_partition, turn_of
@@ -146,6 +147,8 @@ class FlowTerms:
     offset_topic: str
     offset_partitions: int
     flush_ms: int
+    append_bytes: int = APPEND_BYTES
+    """Most bytes of a batch of ledger records or positions."""
     read_committed: bool = False
     client_rack: str = ""
     fetch_max_wait_ms: int = 500

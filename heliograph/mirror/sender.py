@@ -293,9 +293,9 @@ class Sender:
                 response = k00_produce.decode_produce_response(future.result(), version)
                 answers = {(t.topic, answer.partition): answer for t in response.topics for answer in t.partitions}
                 connection.throttle(response.throttle_ms)
-            except ProtocolError as error:
-                failure = error.bare()
-                connection.close(error)
+            except ProtocolError as nonsense:
+                failure = nonsense.bare()
+                connection.close(nonsense)
         by_id = k00_produce.uses_topic_ids(version)
         for copy, piece in pieces:
             answer = answers.get((_topic_key(copy, by_id), copy.target.partition))
