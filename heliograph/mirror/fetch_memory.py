@@ -115,6 +115,7 @@ class Gate:
             if self._memory.is_exceeded() and not self._is_out_of_patience():
                 return False
             self.is_open = True
+        self._refused_at = None
         return True
 
     def _is_out_of_patience(self) -> bool:

@@ -9,10 +9,12 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heliograph import run as run_module
 from heliograph.errors import TooManyOpenFiles
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import POOLED_FROM_BYTES
@@ -132,6 +134,21 @@ def test_a_worker_raises_its_limit_when_it_starts(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(lane_module, "raise_limit", lambda: raised.append(True))
     lane_module._worker.loop().close()
     assert raised == [True]
+
+
+def test_a_driver_raises_its_limit_before_it_starts_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raised(Exception):
+        pass
+
+    def raised() -> None:
+        raise Raised
+
+    file = tmp_path / "mm2.properties"
+    file.write_text("clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\n")
+    monkeypatch.setattr(run_module, "_start_log", lambda: None)
+    monkeypatch.setattr(run_module, "raise_limit", raised)
+    with pytest.raises(Raised):
+        run_module.run_mirror(file)
 
 
 def test_a_limit_that_the_system_refuses_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
