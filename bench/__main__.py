@@ -31,13 +31,13 @@ from bench.works import (
     LATENCY_WORKS,
     LEDGER_WORKS,
     PLAIN,
+    RESUME_WORKS,
     WORK_NAMES,
     WORKS,
     GroupsWork,
     IdleWork,
     LatencyWork,
     LoadWork,
-    ResumeWork,
 )
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
@@ -130,7 +130,7 @@ def _measure(
             ]
             tasks += [
                 *((latency.name, partial(session.latency, latency)) for latency in latencies),
-                (ResumeWork().name, partial(session.resume, ResumeWork())),
+                *((resume.name, partial(session.resume, resume)) for resume in RESUME_WORKS),
                 (idle.name, partial(session.idle, idle)),
                 (LoadWork().name, partial(session.loading, LoadWork())),
                 (GroupsWork().name, partial(session.groups, GroupsWork())),

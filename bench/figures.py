@@ -16,6 +16,7 @@ from bench.works import (
     LATENCY_WORKS,
     LEDGER_WORKS,
     REFERENCE_WORK,
+    RESUME_WORKS,
     WIDE_CPU_FACTOR,
     WIDE_WORK,
     WORKS,
@@ -96,7 +97,7 @@ def judge(runs: Sequence[Run]) -> list[Figure]:
         *((work.name, partial(_throughput_figures, runs, work)) for work in WORKS),
         (WIDE_WORK, partial(_wide_figures, runs, measured)),
         *((latency.name, partial(_latency_figures, runs, latency)) for latency in LATENCY_WORKS),
-        (ResumeWork().name, partial(_resume_figures, runs)),
+        *((resume.name, partial(_resume_figures, runs, resume)) for resume in RESUME_WORKS),
         (IdleWork().name, partial(_idle_figures, runs)),
         (LoadWork().name, partial(_load_figures, runs)),
         (GroupsWork().name, partial(_groups_figures, runs)),
@@ -161,8 +162,7 @@ def _latency_figures(runs: Sequence[Run], work: LatencyWork) -> list[Figure]:
     return [figure(field, label, bound) for field, label, bound in bounds if bound is not None]
 
 
-def _resume_figures(runs: Sequence[Run]) -> list[Figure]:
-    work = ResumeWork()
+def _resume_figures(runs: Sequence[Run], work: ResumeWork) -> list[Figure]:
     return [
         Figure(
             work=work.name,

@@ -15,7 +15,7 @@ from typing import Any
 from bench.figures import SYSTEM_ORDER, Figure, Run, judge, median_of, ratio, select_runs, works_of
 from bench.plot import draw_plot
 from bench.systems import HELIOGRAPH, MM2_TUNED
-from bench.works import DISCOVERY_WORKS, LATENCY_WORKS, LEDGER_WORKS, GroupsWork, IdleWork, LoadWork, ResumeWork
+from bench.works import DISCOVERY_WORKS, LATENCY_WORKS, LEDGER_WORKS, RESUME_WORKS, GroupsWork, IdleWork, LoadWork
 
 Report = Mapping[str, Any]
 Table = list[list[str]]
@@ -29,7 +29,7 @@ _SPECIAL = tuple(
     work.name
     for work in (
         *LATENCY_WORKS,
-        ResumeWork(),
+        *RESUME_WORKS,
         IdleWork(),
         LoadWork(),
         GroupsWork(),
@@ -225,6 +225,9 @@ falls within. Every record must arrive exactly once.
 judged.
 - Resume: heliograph is killed in the middle of copying 1,000 partitions and started again; from its Spark's start to \
 the first new record on the target.
+- settle-memory: the same with one lane, 1 GB of small records in batches of 500 KB and a flush interval of a minute, \
+so that every partition has all that was copied before the kill to settle; the memory of the lane counts, and the time \
+to the first new record.
 - Idle: 100 partitions with nothing flowing; CPU of heliograph's whole process tree over five minutes.
 - Loading: a configuration with 1,000 flows, as properties and as resources, each loaded by a fresh interpreter whose \
 imports do not count.

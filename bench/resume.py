@@ -17,16 +17,21 @@ _SPARK_IS_UP = "Spark is up"
 def measure_resume(
     running: RunningSystem, work: ResumeWork, *, target_bootstrap: str, copy: str, expected: Sequence[int]
 ) -> dict[str, Any]:
-    """kill -9 half way, the same command again; seconds from Spark's start to the first record, and to the last."""
+    """kill -9 half way, the same command again; seconds from Spark's start to the first record and to the last, and
+    the memory of the largest lane until then."""
     total = sum(expected)
+    lane_mb = 0.0
     with EndOffsets(target_bootstrap, copy, work.partitions) as offsets:
 
         def copied() -> int:
+            nonlocal lane_mb
+            lane_mb = max(lane_mb, running.tree.sample().lane_rss_mb)
             found = offsets.fetch()
             return 0 if found is None else int(found.sum())
 
         _wait(running, lambda: copied() >= total // 2, FIRST_RECORD_LIMIT_S, "half of the copy")
         running.crash_and_restart()
+        lane_mb = 0.0
         before = copied()
         if before >= total:
             raise SystemFailed("resume: all was copied before the kill")
@@ -46,6 +51,7 @@ def measure_resume(
         "spark_s": round(spark_at - running.started_at, 3),
         "resume_s": round(first_at - spark_at, 3),
         "whole_s": round(ended_at - spark_at, 3),
+        "peak_lane_rss_mb": round(lane_mb, 1),
     }
 
 

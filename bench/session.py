@@ -177,8 +177,9 @@ class Session:
         wide = Work(
             name=work.name,
             records=work.records,
-            value_bytes=1024,
+            value_bytes=work.value_bytes,
             partitions=work.partitions,
+            batch_bytes=work.batch_bytes,
             min_wall=0,
             min_cpu=None,
         )
@@ -190,7 +191,7 @@ class Session:
                 return measure_resume(running, work, target_bootstrap=self._target, copy=copy, expected=expected)
 
             for repetition in range(1, self._repetitions + 1):
-                self._run(Trial(work.name, system, repetition, wide.topic, measure))
+                self._run(Trial(work.name, system, repetition, wide.topic, measure, settings=work.settings))
 
     def idle(self, work: IdleWork) -> None:
         [system] = [system for system in SYSTEMS if system.name == HELIOGRAPH]
@@ -376,7 +377,10 @@ def describe_run(run: Mapping[str, Any]) -> str:
             f"CPU s, {result['seconds']:.1f} s after {result['first_record_s']:.1f} s, {result['peak_rss_mb']:.0f} MB"
         )
     if "resume_s" in result:
-        return f"first record {result['resume_s']:.2f} s after Spark is up, all of them {result['whole_s']:.1f} s"
+        return (
+            f"first record {result['resume_s']:.2f} s after Spark is up, all of them {result['whole_s']:.1f} s, "
+            f"a lane has up to {result['peak_lane_rss_mb']:.0f} MB"
+        )
     if "pass_s" in result:
         return f"a pass over {result['groups']} groups takes up to {result['pass_s']:.2f} s: {result['passes_s']}"
     if "translate_s" in result:

@@ -129,12 +129,30 @@ LATENCY_WORKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeWork:
-    """Killed in the middle of a wide copy and started again: how soon it copies, once Spark is up."""
+    """Killed in the middle of a wide copy and started again: how soon it copies, once Spark is up.
+
+    With a long flush interval nothing of the copy stands in the ledger: every partition has a tail to be settled.
+    """
 
     name: str = "resume"
     records: int = 700_000
     partitions: int = 1000
+    value_bytes: int = 1024
+    batch_bytes: int = 255 * KIB
+    settings: Mapping[str, str] = field(default_factory=dict)
     limit_s: float = 5.0
+
+
+RESUME_WORKS = (
+    ResumeWork(),
+    ResumeWork(
+        name="settle-memory",
+        records=5_000_000,
+        value_bytes=200,
+        batch_bytes=500 * KIB,
+        settings={"offset.flush.interval.ms": "60000", "tasks.max": "1"},
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +232,8 @@ DISCOVERY_WORKS = (
     DiscoveryWork(name="discovery-brokers", topics=750, on_brokers=True),
 )
 
-WORK_NAMES = (*(work.name for work in WORKS), *(work.name for work in LATENCY_WORKS), ResumeWork().name)
+WORK_NAMES = (*(work.name for work in WORKS), *(work.name for work in LATENCY_WORKS))
+WORK_NAMES += tuple(work.name for work in RESUME_WORKS)
 WORK_NAMES += (IdleWork().name, LoadWork().name)
 WORK_NAMES += (GroupsWork().name, *(work.name for work in LEDGER_WORKS))
 WORK_NAMES += tuple(work.name for work in DISCOVERY_WORKS)

@@ -8,7 +8,8 @@ travels from a Spark task to the driver. This module imports nothing of ours.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from copy import copy
+from typing import Any, ClassVar, Self
 
 
 class HeliographError(Exception):
@@ -36,6 +37,11 @@ class HeliographError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {"where": self.where, "why": self.why, "remedy": self.remedy, **self.details}
         return _rebuild, (type(self), self.what, fields)
+
+    def bare(self) -> Self:
+        """The same error without traceback and causes, for whoever keeps it: their frames hold all that they saw,
+        receive buffers too."""
+        return copy(self)
 
 
 def _rebuild(cls: type[HeliographError], what: str, fields: dict[str, Any]) -> HeliographError:
@@ -99,6 +105,13 @@ class BrokerRefused(ClusterError):
     """The broker answered with an error code; `details["error_code"]` has the number."""
 
     code = "BROKER_REFUSED"
+
+
+class TooManyOpenFiles(ClusterError):
+    """This process, or its machine, may have no more files and sockets open."""
+
+    code = "TOO_MANY_OPEN_FILES"
+    retriable = True
 
 
 class TargetUnsettled(ClusterError):

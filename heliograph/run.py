@@ -22,6 +22,7 @@ from heliograph.control.heartbeats import Heartbeats
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.kafka.names import give_threads
+from heliograph.kafka.open_files import raise_limit
 from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
@@ -53,6 +54,7 @@ def run_mirror(
     if settings.enabled_flows:
         find_java()
     _start_log()
+    raise_limit()
     _say_notes(settings)
     spark_conf = {**settings.spark, **(conf or {})}
     slots = sum(flow.tasks_max for flow in settings.enabled_flows)

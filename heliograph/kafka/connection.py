@@ -23,10 +23,11 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from heliograph.errors import HeliographError, ProtocolError, TlsFailed, Unreachable
 from heliograph.kafka.names import Resolved, resolve, unresolved
+from heliograph.kafka.open_files import shortage_of
 from heliograph.kafka.throttle import MutedTime
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import TLS_ALERT, PlainWire, TlsWire, Wire, explain, start_tls
@@ -37,7 +38,9 @@ MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """An answer beyond this is taken for nonsense; a fetch asks for far less."""
 
 POOLED_FROM_BYTES = 64 * 1024
-POOLED_SIZES = tuple(size * 1024 * 1024 for size in (1, 2, 4, 9))
+POOLED_SIZES = tuple(size * 1152 * 1024 // 2 for size in (1, 2, 4, 8, 16))
+"""Half a MiB to 8 MiB, and an eighth more: a fetch is answered with as many bytes of records and what stands beside
+them."""
 WAKE_BYTES = 256 * 1024
 """While a large answer comes in, the kernel wakes us for so many bytes at a time: fewer turns of the loop."""
 REQUEST_TIMEOUT_S = 25.0
@@ -48,7 +51,31 @@ PROBE_AFTER_S, PROBE_EVERY_S = 10, 5
 """When nothing is on its way the kernel asks whether the peer is still there."""
 MAX_MUTED_S = 300.0
 """Kafka's default quotas mute for 10 s at the most; a broker that says more than this says nonsense."""
+RECEIVE_PAUSE_S = 0.005
+"""How soon an answer that there is no room for is looked at again."""
 _SIZE = struct.Struct(">i")
+
+
+class Allowance(Protocol):
+    """What a request's answer may take of memory."""
+
+    def admits(self, size: int) -> bool:
+        """Whether an answer of so many bytes may be received now; if not, it is asked again after a pause."""
+        ...
+
+
+class _Loose(bytearray):
+    """A buffer that its pool does not keep, and counts until nobody looks at it."""
+
+    __slots__ = ("_pool",)
+
+    def __init__(self, size: int, pool: BufferPool) -> None:
+        self._pool = pool
+        super().__init__(size)
+        pool.loose_bytes += size
+
+    def __del__(self) -> None:
+        self._pool.loose_bytes -= len(self)
 
 
 class BufferPool:
@@ -64,24 +91,28 @@ class BufferPool:
     def __init__(self, limit_bytes: int = 64 * 1024 * 1024) -> None:
         self._buffers: list[bytearray] = []
         self._limit_bytes = limit_bytes
+        self.loose_bytes = 0
+        """In buffers that are in use and not kept."""
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes; a small one is not kept."""
+        """A buffer of at least `size` bytes; a small one is not kept, nor is one beyond the limit."""
+        capacity = capacity_of(size)
         if size < POOLED_FROM_BYTES:
-            return bytearray(size)
-        capacity = next((pooled for pooled in POOLED_SIZES if pooled >= size), size)
+            return _Loose(size, self)
         for index in range(len(self._buffers)):
             if len(self._buffers[index]) == capacity and self._is_free(index):
                 return self._buffers[index]
-        buffer = bytearray(capacity)
-        while self._buffers and sum(map(len, self._buffers)) + capacity > self._limit_bytes:
+        while sum(map(len, self._buffers)) + capacity > self._limit_bytes:
             if not self._drop_one_free():
-                return buffer
+                return _Loose(capacity, self)
+        buffer = bytearray(capacity)
         self._buffers.append(buffer)
         return buffer
 
     def in_use_bytes(self) -> int:
-        return sum(len(self._buffers[index]) for index in range(len(self._buffers)) if not self._is_free(index))
+        """Whatever somebody looks at, kept buffers and others."""
+        kept = sum(len(self._buffers[index]) for index in range(len(self._buffers)) if not self._is_free(index))
+        return kept + self.loose_bytes
 
     def _is_free(self, index: int) -> bool:
         return sys.getrefcount(self._buffers[index]) == _FREE_REFCOUNT
@@ -92,6 +123,13 @@ class BufferPool:
                 del self._buffers[index]
                 return True
         return False
+
+
+def capacity_of(size: int) -> int:
+    """How many bytes a buffer has that holds so many."""
+    if size < POOLED_FROM_BYTES:
+        return size
+    return next((pooled for pooled in POOLED_SIZES if pooled >= size), size)
 
 
 def _free_refcount() -> int:
@@ -108,9 +146,15 @@ class _Waiting(NamedTuple):
     answer: asyncio.Future[memoryview]
     sent_at: float
     timeout_s: float
+    allowance: Allowance | None
 
 
-_Held = tuple[Sequence[Buffer], int, float | None, asyncio.Future[memoryview]]
+class _Held(NamedTuple):
+    buffers: Sequence[Buffer]
+    correlation_id: int
+    timeout_s: float | None
+    answer: asyncio.Future[memoryview]
+    allowance: Allowance | None
 
 
 class Connection:
@@ -153,6 +197,8 @@ class Connection:
         self._filled = 0
         self._body = False
         self._wake_bytes = 1
+        self._receiving: asyncio.TimerHandle | None = None
+        """Set while there is no room for the answer that comes next."""
         self._loop.add_reader(self._fd, self._on_readable)
 
     @property
@@ -167,17 +213,25 @@ class Connection:
         return next(self._ids) & 0x7FFFFFFF
 
     def send(
-        self, buffers: Sequence[Buffer], correlation_id: int, *, timeout_s: float | None = None, urgent: bool = False
+        self,
+        buffers: Sequence[Buffer],
+        correlation_id: int,
+        *,
+        timeout_s: float | None = None,
+        urgent: bool = False,
+        allowance: Allowance | None = None,
     ) -> asyncio.Future[memoryview]:
         """Send one framed request; the future gives the answer's body from its correlation id on.
 
-        While the connection is held or muted only what is urgent leaves; the rest follows after that.
+        While the connection is held or muted only what is urgent leaves; the rest follows after that. The answer is
+        received when its `allowance` has room for it; until then it stays with the broker and in the kernel's buffers.
         """
         answer: asyncio.Future[memoryview] = self._loop.create_future()
+        request = _Held(buffers, correlation_id, timeout_s, answer, allowance)
         if (self._is_held or self._held or self.is_muted) and not urgent:
-            self._held.append((buffers, correlation_id, timeout_s, answer))
+            self._held.append(request)
         else:
-            self._send(buffers, correlation_id, timeout_s, answer)
+            self._send(request)
         return answer
 
     def hold(self) -> None:
@@ -217,21 +271,16 @@ class Connection:
         if self._is_held or self.is_muted:
             return
         held, self._held = self._held, []
-        for buffers, correlation_id, timeout_s, answer in held:
-            if not answer.done():
-                self._send(buffers, correlation_id, timeout_s, answer)
+        for request in held:
+            if not request.answer.done():
+                self._send(request)
 
-    def _send(
-        self,
-        buffers: Sequence[Buffer],
-        correlation_id: int,
-        timeout_s: float | None,
-        answer: asyncio.Future[memoryview],
-    ) -> None:
+    def _send(self, request: _Held) -> None:
+        buffers, correlation_id, timeout_s, answer, allowance = request
         if self.failure is not None:
-            answer.set_exception(self.failure)
+            answer.set_exception(self.failure.bare())
             return
-        item = _Waiting(correlation_id, answer, self._loop.time(), timeout_s or self.timeout_s)
+        item = _Waiting(correlation_id, answer, self._loop.time(), timeout_s or self.timeout_s, allowance)
         self._waiting.append(item)
         self._unsent.extend(memoryview(buffer) for buffer in buffers if len(buffer))
         if not self._writing:
@@ -244,11 +293,11 @@ class Connection:
         """Close for good; whatever is in flight fails with `failure`."""
         if self.failure is not None:
             return
-        self.failure = failure or Unreachable("connection closed", where=self.where)
+        self.failure = failure.bare() if failure else Unreachable("connection closed", where=self.where)
         self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
-        for timer in (self._timer, self._unmuting):
+        for timer in (self._timer, self._unmuting, self._receiving):
             if timer is not None:
                 timer.cancel()
         if self._waiting:
@@ -259,9 +308,9 @@ class Connection:
         self._target = memoryview(b"")
         waiting, self._waiting = self._waiting, deque()
         held, self._held = self._held, []
-        for answer in (*(item.answer for item in waiting), *(answer for *_, answer in held)):
+        for answer in (*(item.answer for item in waiting), *(request.answer for request in held)):
             if not answer.done():
-                answer.set_exception(self.failure)
+                answer.set_exception(self.failure.bare())  # each its own: a traceback grows where it is raised
                 answer.exception()  # an answer nobody waits for any more is no news
 
     def _flush(self) -> None:
@@ -289,7 +338,7 @@ class Connection:
 
     def _on_readable(self) -> None:
         try:
-            while self.failure is None:
+            while self.failure is None and self._receiving is None:
                 received = self._wire.recv_into(self._target[self._filled :])
                 if received == 0:
                     self.close(self._hung_up())
@@ -328,8 +377,23 @@ class Connection:
                 )
             )
             return
+        self._receive(size)
+
+    def _receive(self, size: int) -> None:
+        """Make ready for an answer of so many bytes, as soon as there is room for it."""
+        allowance = self._waiting[0].allowance if self._waiting else None
+        if allowance is not None and not allowance.admits(size):
+            if self._receiving is None:
+                self._loop.remove_reader(self._fd)
+            self._receiving = self._loop.call_later(RECEIVE_PAUSE_S, self._receive, size)
+            self._alive_at = self._loop.time()  # it is we who keep the broker waiting
+            return
         self._target = memoryview(self._pool.take(size))[:size]
         self._filled, self._body = 0, True
+        if self._receiving is not None:
+            self._receiving = None
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._on_readable()  # TLS may hold bytes of which the kernel knows nothing any more
 
     def _set_wake_bytes(self, missing: int) -> None:
         """Before waiting. Never more than is missing: the kernel would wait for bytes that do not come."""
@@ -407,7 +471,7 @@ async def open_connection(
     tls: ssl.SSLContext | None = None,
     muted: MutedTime | None = None,
 ) -> Connection:
-    """Connect to one broker, in TLS if a context is given; raises Unreachable or TlsFailed."""
+    """Connect to one broker, in TLS if a context is given; raises Unreachable, TlsFailed or TooManyOpenFiles."""
     found: list[Resolved] | None = None
     try:
         async with asyncio.timeout(connect_timeout_s):
@@ -430,10 +494,12 @@ def too_slow(timeout_s: float, *, where: str) -> Unreachable:
 
 
 async def dial(found: Sequence[Resolved], *, where: str) -> socket.socket:
-    """A connected socket; raises Unreachable. How long it may take is the caller's affair."""
+    """A connected socket; raises Unreachable or TooManyOpenFiles. How long it may take is the caller's affair."""
     try:
         return await _connect_any(asyncio.get_running_loop(), found)
     except OSError as error:
+        if (shortage := shortage_of(error, where=where)) is not None:
+            raise shortage from error
         remedy = "is the broker running, and the port right?" if isinstance(error, ConnectionRefusedError) else ""
         # asyncio puts the address in place of the reason
         why = os.strerror(error.errno) if error.errno else str(error)

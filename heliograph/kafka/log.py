@@ -7,25 +7,32 @@ own loop moves the bulk. Leaders that moved are followed, within a time limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from heliograph.errors import EndUnseen, HeliographError, ProtocolError, Unreachable
+from heliograph.errors import BrokerRefused, EndUnseen, HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
 from heliograph.kafka.admin import EARLIEST, end_offsets
-from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records
+from heliograph.kafka.batch import HEADER_SIZE, BatchHeader, NewRecord, Record, encode_batch, iter_records
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce, k01_fetch
 from heliograph.kafka.codes import is_retriable
-from heliograph.kafka.connection import Connection
+from heliograph.kafka.connection import Allowance, Connection
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 
 T = TypeVar("T")
 
 KeyValue = tuple[bytes, bytes | None]
+Group = Sequence[KeyValue]
+"""Records that are appended together or not at all."""
+Batch = Sequence[Group]
 READ_BYTES = 4 * 1024 * 1024
 APPEND_BYTES = 512 * 1024
+"""Of one batch; less where the topic takes less."""
+RECORD_BYTES = 32
+"""What a record has beside its key and value, at the most."""
+_MESSAGE_TOO_LARGE = 10
 RETRY_FOR_S = 15.0
 SHOWN_S = 5.0
 """Within which a new leader shows its log up to where it is replicated; replicas ask twice a second."""
@@ -59,6 +66,7 @@ async def fetch_partition(
     max_bytes: int = READ_BYTES,
     max_wait_ms: int = 0,
     read_committed: bool = False,
+    allowance: Allowance | None = None,
 ) -> k01_fetch.FetchedPartition:
     """One fetch of one partition from its leader; a refusal that may pass is tried again."""
 
@@ -78,7 +86,9 @@ async def fetch_partition(
             max_bytes=max_bytes,
             isolation_level=int(read_committed),
         )
-        body = await connection.send([request], correlation_id, timeout_s=max_wait_ms / 1000 + FETCH_GRACE_S)
+        body = await connection.send(
+            [request], correlation_id, timeout_s=max_wait_ms / 1000 + FETCH_GRACE_S, allowance=allowance
+        )
         response = k01_fetch.decode_fetch_response(body, version)
         connection.throttle(response.throttle_ms)
         if response.error_code:
@@ -96,24 +106,36 @@ async def fetch_partition(
 
 async def append(cluster: Cluster, topic: str, partition: int, records: Sequence[KeyValue], *, now_ms: int) -> int:
     """Append records to one partition with acks=all; the offset of the first one."""
-    first = -1
-    for piece in _pieces(records):
-        batch = encode_batch([NewRecord(now_ms, key, value) for key, value in piece])
-
-        async def attempt(leader: int, batch: bytearray = batch) -> tuple[int, int]:
-            answers = await _produce(cluster, leader, [(TopicPartition(topic, partition), batch)])
-            return answers[TopicPartition(topic, partition)]
-
-        base = await _at_leader(cluster, topic, partition, attempt, what="Produce")
-        first = base if first < 0 else first
-    return first
+    bases = [
+        await _append_batch(cluster, TopicPartition(topic, partition), batch, now_ms=now_ms)
+        for batch in cut([record] for record in records)
+    ]
+    return bases[0] if bases else -1
 
 
-async def append_all(cluster: Cluster, records: Mapping[TopicPartition, Sequence[KeyValue]], *, now_ms: int) -> None:
-    """Append records to many partitions: one request for each leader; what it refuses is tried again one by one."""
+async def append_all(
+    cluster: Cluster,
+    records: Mapping[TopicPartition, Sequence[Group]],
+    *,
+    now_ms: int,
+    max_bytes: int = APPEND_BYTES,
+) -> None:
+    """Append records to many partitions, in batches of at most so many bytes; what is in a group stays together.
+
+    One request for each leader and each batch of a partition; what it refuses is tried again one by one.
+    """
+    batches = {where: list(cut(groups, max_bytes)) for where, groups in records.items()}
+    for number in range(max(map(len, batches.values()), default=0)):
+        await _append_round(
+            cluster, {where: cuts[number] for where, cuts in batches.items() if number < len(cuts)}, now_ms=now_ms
+        )
+
+
+async def _append_round(cluster: Cluster, batches: Mapping[TopicPartition, Batch], *, now_ms: int) -> None:
+    """One batch to each of these partitions."""
     by_leader: dict[int, list[TopicPartition]] = {}
     again: list[TopicPartition] = []
-    for where in records:
+    for where in batches:
         leader = cluster.catalogue.leader_of(*where)
         if leader is None:
             again.append(where)
@@ -121,11 +143,8 @@ async def append_all(cluster: Cluster, records: Mapping[TopicPartition, Sequence
             by_leader.setdefault(leader, []).append(where)
 
     async def send(leader: int, group: list[TopicPartition]) -> list[TopicPartition]:
-        batches = [
-            (where, encode_batch([NewRecord(now_ms, key, value) for key, value in records[where]])) for where in group
-        ]
         try:
-            answers = await _produce(cluster, leader, batches)
+            answers = await _produce(cluster, leader, [(where, _encoded(batches[where], now_ms)) for where in group])
         except Unreachable:
             return group
         return [where for where, (code, _) in answers.items() if code]
@@ -133,7 +152,50 @@ async def append_all(cluster: Cluster, records: Mapping[TopicPartition, Sequence
     for refused_ones in await asyncio.gather(*(send(leader, group) for leader, group in by_leader.items())):
         again += refused_ones
     for where in again:
-        await append(cluster, where.topic, where.partition, records[where], now_ms=now_ms)
+        await _append_batch(cluster, where, batches[where], now_ms=now_ms)
+
+
+async def _append_batch(cluster: Cluster, where: TopicPartition, batch: Batch, *, now_ms: int) -> int:
+    """Append one batch; one that is larger than the topic takes, whose limit is not known, goes in halves."""
+    data = _encoded(batch, now_ms)
+
+    async def attempt(leader: int) -> tuple[int, int]:
+        return (await _produce(cluster, leader, [(where, data)]))[where]
+
+    try:
+        return await _at_leader(cluster, *where, attempt, what="Produce")
+    except BrokerRefused as error:
+        if error.details.get("error_code") != _MESSAGE_TOO_LARGE or (halves := _halves(batch)) is None:
+            raise
+    base = await _append_batch(cluster, where, halves[0], now_ms=now_ms)
+    await _append_batch(cluster, where, halves[1], now_ms=now_ms)
+    return base
+
+
+def cut(groups: Iterable[Group], max_bytes: int = APPEND_BYTES) -> Iterator[Batch]:
+    """Groups of records as batches of at most so many bytes; no group is cut, and one that is larger goes alone."""
+    batch: list[Group] = []
+    size = HEADER_SIZE
+    for group in groups:
+        group_bytes = sum(len(key) + len(value or b"") + RECORD_BYTES for key, value in group)
+        if batch and size + group_bytes > max_bytes:
+            yield batch
+            batch, size = [], HEADER_SIZE
+        batch.append(group)
+        size += group_bytes
+    if batch:
+        yield batch
+
+
+def _halves(batch: Batch) -> tuple[Batch, Batch] | None:
+    """Cut between groups, or between the records of a single one that does not fit; None of a single record."""
+    parts = batch if len(batch) > 1 else [[record] for record in batch[0]]
+    middle = len(parts) // 2
+    return (parts[:middle], parts[middle:]) if middle else None
+
+
+def _encoded(batch: Batch, now_ms: int) -> bytearray:
+    return encode_batch([NewRecord(now_ms, key, value) for group in batch for key, value in group])
 
 
 async def read_batches(
@@ -145,6 +207,7 @@ async def read_batches(
     *,
     read_committed: bool = False,
     max_bytes: int = READ_BYTES,
+    allowance: Allowance | None = None,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """All batches that reach into [start, end); those that hold nothing to see have a record count of 0.
 
@@ -156,7 +219,14 @@ async def read_batches(
     give_up = clock() + SHOWN_S
     while offset < end:
         answer = await fetch_partition(
-            cluster, topic, partition, offset, max_bytes=max_bytes, max_wait_ms=200, read_committed=read_committed
+            cluster,
+            topic,
+            partition,
+            offset,
+            max_bytes=max_bytes,
+            max_wait_ms=200,
+            read_committed=read_committed,
+            allowance=allowance,
         )
         before = offset
         for header, view in visible_batches(
@@ -279,16 +349,3 @@ async def _at_leader(
         await cluster.refresh([topic])
         if leader is None and cluster.catalogue.leader_of(topic, partition) is None:
             await asyncio.sleep(pause)
-
-
-def _pieces(records: Sequence[KeyValue]) -> Iterable[list[KeyValue]]:
-    piece: list[KeyValue] = []
-    size = 0
-    for key, value in records:
-        piece.append((key, value))
-        size += len(key) + len(value or b"") + 32
-        if size >= APPEND_BYTES:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece

@@ -90,6 +90,8 @@ class Piece(NamedTuple):
     max_timestamp: int
     runs: tuple[tuple[int, int], ...]
     """(source offset, length) of its records, in order."""
+    is_made: bool = False
+    """It was put together here; else it stands in a receive buffer."""
 
 
 @dataclass(slots=True)
@@ -129,8 +131,7 @@ class PartitionCopy:
         self.has_source_id = self.source_id != NO_TOPIC_ID
         self.has_target_id = self.target_id != NO_TOPIC_ID
         self.state = State.SETTLING
-        self.error: HeliographError | None = None
-        """What keeps it from being copied now; gone with the next good fetch."""
+        self._error: HeliographError | None = None
         self.told = ""
         self.fetch_offset = self.entry.source_offset
         self.fetch_leader_epoch = UNKNOWN
@@ -170,6 +171,15 @@ class PartitionCopy:
         """Of the pieces sent since it was settled."""
 
     # -- state ---------------------------------------------------------------------------
+
+    @property
+    def error(self) -> HeliographError | None:
+        """What keeps it from being copied now; gone with the next good fetch."""
+        return self._error
+
+    @error.setter
+    def error(self, error: HeliographError | None) -> None:
+        self._error = None if error is None else error.bare()
 
     def enter(self, state: State) -> None:
         assert state in TRANSITIONS[self.state], (self.assignment.name, self.state, state)
@@ -211,7 +221,7 @@ class PartitionCopy:
         """Try again up to a record that cannot be copied, or with less at a time; False if nothing stands before it."""
         start, size = refusal.details.get("source_start"), refusal.details.get("piece_bytes")
         if start is not None:
-            self.wall = refusal if start > self.entry.source_offset else None
+            self.wall = refusal.bare() if start > self.entry.source_offset else None
             return self.wall is not None
         if size is not None:
             self.assignment = replace(self.assignment, max_message_bytes=size // 2)
@@ -396,6 +406,14 @@ class PartitionCopy:
         return bool(self._queue or self._parts)
 
     @property
+    def made_bytes(self) -> int:
+        """In batches that were put together here, queued or in flight; the others stand in receive buffers."""
+        if not self._parts and not self.in_flight:
+            return 0
+        queued = sum(len(part.data) for part in self._parts if isinstance(part.data, bytearray))
+        return queued + sum(piece.data.nbytes for piece in self.in_flight if piece.is_made)
+
+    @property
     def is_idle(self) -> bool:
         """All that was fetched stands on the target."""
         return not self.in_flight and not self.has_work
@@ -428,6 +446,7 @@ class PartitionCopy:
             plain.source_end,
             plain.max_timestamp,
             plain.runs,
+            isinstance(plain.data, bytearray),
         )
         self._next_n += plain.record_count
         self._next_target += plain.record_count

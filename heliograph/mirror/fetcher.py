@@ -1,7 +1,8 @@
 """The source side of a flow in a lane: keeps every copy's queue filled.
 
 One long-polling fetch per source broker at a time. A copy takes part while it is
-COPYING and its queue has room. Leaders that moved are looked up again; what only
+COPYING and its queue has room, and a fetch leaves when there is memory for its
+answer (`fetch_memory`). Leaders that moved are looked up again; what only
 the driver can decide (lost data, a recreated topic) is handed to `on_trouble`.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from heliograph.errors import CorruptBatch, HeliographError, NotAuthorized, TopicRecreated
@@ -21,23 +22,22 @@ from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import divergence
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
+from heliograph.mirror.fetch_memory import FetchMemory, Reservation
 from heliograph.mirror.lineage import UNKNOWN, Lineage
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.outcomes import source_made_anew
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.seen import Changed, change_of
 
-MEMORY_BYTES = 48 * 1024 * 1024
-"""Fetched bytes a lane holds at most, all flows together (in whole receive buffers)."""
-RESERVED_BYTES = MEMORY_BYTES // 4
-"""Beyond that every flow may hold its part of this: one whose target stands still does not stop the others."""
-MEMORY_PAUSE_S = 0.005
 AHEAD_PAUSE_S = 0.02
 """How soon a flow that has fetched as much as its limit lets it send looks again."""
 TRICKLE_BYTES = 32 * 1024
 TRICKLE_PAUSE_S = 0.002
 """After a small answer the next fetch waits a little: a trickle of single records would cost a round trip each."""
 LEAST_ANSWER_BYTES = 1024 * 1024
+QUIET_ANSWER_BYTES = 512 * 1024
+"""Asked for at most while nothing is known to wait on the source: long polls of many flows and brokers reserve little,
+and the answer tells whether to ask for more."""
 FEW_PARTITIONS = 32
 ALL_EVERY_S = 0.25
 """An answer holds what a few partitions have waiting: while many are behind, only some are asked for at a time,
@@ -70,10 +70,9 @@ class Fetcher:
         on_change: Callable[[str, Changed], None],
         time_left_ms: Callable[[], int],
         spawn: Spawn,
+        memory: FetchMemory,
         pace: Pace | None = None,
-        flows: int = 1,
     ) -> None:
-        """`flows` is how many share the lane's memory."""
         self._cluster = cluster
         self._terms = terms
         self._on_fetched = on_fetched
@@ -82,7 +81,7 @@ class Fetcher:
         self._time_left_ms = time_left_ms
         self._spawn = spawn
         self._pace = pace
-        self._reserved_bytes = RESERVED_BYTES // flows if flows > 1 else 0
+        self._memory = memory.flow(self._queued_bytes)
         self._copies: dict[int, list[PartitionCopy]] = {}
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
@@ -138,7 +137,7 @@ class Fetcher:
         tries = self._tries.get(copy, 0)
         pause = min(_MIN_PAUSE_S * 2 ** min(tries, 10), _MAX_PAUSE_S) * random.uniform(0.7, 1.3)
         self._tries[copy] = tries + 1
-        self._homeless[copy] = error
+        self._homeless[copy] = None if error is None else error.bare()
         self._due[copy] = asyncio.get_running_loop().time() + pause
 
     def _unhome(self, copy: PartitionCopy) -> None:
@@ -203,45 +202,54 @@ class Fetcher:
         while not self._closed:
             wake = self._wakes[node]
             wake.clear()
-            if self._cluster.pool.in_use_bytes() >= MEMORY_BYTES and self._queued_bytes() >= self._reserved_bytes:
-                await asyncio.sleep(MEMORY_PAUSE_S)
-                continue
             if self._pace is not None and self._queued_bytes(node) > self._answer_bytes() // 2:
                 await asyncio.sleep(AHEAD_PAUSE_S)
                 continue
-            copies = self._copies[node]
-            wanted = [copy for copy in copies if copy.queued_bytes < copy.room_bytes and copy.state is State.COPYING]
+            wanted = self._wanted(node)
             if not wanted:
                 await wake.wait()
                 continue
+            reservation = await self._memory.reserve(self._answer_bytes(wanted))
+            wanted = self._wanted(node)  # there may have been a wait
             now = asyncio.get_running_loop().time()
             if now - all_at < ALL_EVERY_S:
                 wanted = _a_few_behind(wanted)
             if len(wanted) > FEW_PARTITIONS:
                 all_at = now
             try:
-                size = await self._fetch(node, wanted, blocked=len(wanted) < len(copies))
+                size = await self._fetch(node, wanted, reservation) if wanted else 0
             except HeliographError as error:
                 for copy in list(self._copies[node]):
                     copy.error = error
                     self._home(copy, error)
                 return
+            finally:
+                reservation.release()
             if size < TRICKLE_BYTES:
                 await asyncio.sleep(TRICKLE_PAUSE_S)
+
+    def _wanted(self, node: int) -> list[PartitionCopy]:
+        """The copies of a broker that have room in their queues."""
+        copies = self._copies[node]
+        return [copy for copy in copies if copy.queued_bytes < copy.room_bytes and copy.state is State.COPYING]
 
     def _queued_bytes(self, node: int | None = None) -> int:
         """Fetched for this flow, from one broker or all, and not sent yet."""
         nodes = self._copies if node is None else (node,)
         return sum(copy.queued_bytes for one in nodes for copy in self._copies[one])
 
-    def _answer_bytes(self) -> int:
-        """Most bytes of one answer."""
+    def _answer_bytes(self, wanted: Sequence[PartitionCopy] | None = None) -> int:
+        """Most bytes of one answer, for these copies or for any."""
         brokers = max(1, len(self._copies))
         most = max(LEAST_ANSWER_BYTES, self._terms.fetch_max_bytes // brokers)
+        if wanted is not None and not any(_is_behind(copy) for copy in wanted):
+            most = min(most, QUIET_ANSWER_BYTES)
         return most if self._pace is None else min(most, self._pace.ahead_bytes // brokers)
 
-    async def _fetch(self, node: int, wanted: list[PartitionCopy], *, blocked: bool) -> int:
+    async def _fetch(self, node: int, wanted: list[PartitionCopy], reservation: Reservation) -> int:
         """One fetch for these copies; the size of its answer."""
+        max_bytes = reservation.answer_bytes
+        blocked = len(wanted) < len(self._copies[node])
         connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
         with_id = all(copy.has_source_id for copy in wanted)
         version = fetch_version(connection, with_id=with_id)
@@ -254,7 +262,6 @@ class Fetcher:
         topics: dict[str | UUID, list[k01_fetch.FetchPartition]] = {}
         by_key: dict[tuple[str | UUID, int], tuple[PartitionCopy, int]] = {}
         first = random.randrange(len(wanted))
-        max_bytes = self._answer_bytes()
         for copy in wanted[first:] + wanted[:first]:
             assignment = copy.assignment
             key: str | UUID = copy.source_id if by_id else assignment.topic
@@ -282,7 +289,9 @@ class Fetcher:
             isolation_level=int(self._terms.read_committed),
             rack_id=self._terms.client_rack,
         )
-        body = await connection.send([request], correlation_id, timeout_s=wait_ms / 1000 + FETCH_GRACE_S)
+        body = await connection.send(
+            [request], correlation_id, timeout_s=wait_ms / 1000 + FETCH_GRACE_S, allowance=reservation
+        )
         try:
             response = k01_fetch.decode_fetch_response(body, version)
         except HeliographError as error:
@@ -447,5 +456,10 @@ class Fetcher:
 
 def _a_few_behind(wanted: list[PartitionCopy]) -> list[PartitionCopy]:
     """Some of the copies that have records waiting on the source, if those are many; else all."""
-    behind = [copy for copy in wanted if copy.fetch_offset < copy.entry.source_end]
+    behind = [copy for copy in wanted if _is_behind(copy)]
     return random.sample(behind, FEW_PARTITIONS) if len(behind) > FEW_PARTITIONS else wanted
+
+
+def _is_behind(copy: PartitionCopy) -> bool:
+    """Whether the source is known to have more."""
+    return copy.fetch_offset < copy.entry.source_end

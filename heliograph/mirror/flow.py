@@ -415,6 +415,7 @@ class FlowDriver:
             ledger_topic=self.ledger_topic,
             ledger_end=self.ledger.end,
             offset_partitions=self._offset_partitions(),
+            append_bytes=self.targets.append_bytes(self.ledger_topic, self.flow.offset_storage_topic),
             term=self.tenure.term if self.tenure is not None else None,
             source_cluster_id=self.source.catalogue.cluster_id,
             target_cluster_id=self.target.catalogue.cluster_id,

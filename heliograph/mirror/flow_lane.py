@@ -21,18 +21,18 @@ from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, RecordRefused
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.security import Security
-from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.doubts import by_another_rule, cause_of_doubt, cause_of_release
+from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.flusher import Flusher
 from heliograph.mirror.listener import Listener
 from heliograph.mirror.marks import marks_of
-from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settler import Settler
+from heliograph.mirror.settling_room import SettlingRoom
 from heliograph.mirror.shared import share_ends
 
 DRAIN_S = 0.8
@@ -44,15 +44,14 @@ class Around(Protocol):
 
     index: int
     terms: EpochTerms
-    flow_count: int
+    room: SettlingRoom
+    memory: FetchMemory
 
     def time_left_ms(self) -> int: ...
     def end(self) -> None: ...
     def flow_is_over(self) -> None: ...
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
-    def cluster(
-        self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security
-    ) -> Cluster: ...
+    def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster: ...
     def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None: ...
 
 
@@ -63,13 +62,10 @@ class FlowLane:
         self._lane = lane
         self._terms = terms
         task = f"{terms.client_id}-{lane.index}"
-        source = lane.cluster(
-            terms.source, terms.source_bootstrap, f"{task}|replication-consumer", terms.source_security
-        )
-        target = lane.cluster(
-            terms.target, terms.target_bootstrap, f"{task}|replication-producer", terms.target_security
-        )
+        source = lane.cluster(terms, Side.SOURCE, client_id=f"{task}|replication-consumer")
+        target = lane.cluster(terms, Side.TARGET, client_id=f"{task}|replication-producer")
         self._copies = [_copy_of(assignment, terms) for assignment in assignments]
+        lane.memory.watch(self._copies)
         ends = share_ends(self._copies)
         self._listener = Listener(
             target,
@@ -95,6 +91,8 @@ class FlowLane:
             on_news=self._on_news,
             release=self._release,
             spawn=lane.spawn,
+            room=lane.room,
+            memory=lane.memory,
         )
         self._fetcher = Fetcher(
             source,
@@ -104,8 +102,8 @@ class FlowLane:
             on_change=self._flusher.note_change,
             time_left_ms=lane.time_left_ms,
             spawn=lane.spawn,
+            memory=lane.memory,
             pace=pace,
-            flows=lane.flow_count,
         )
         self._sender = Sender(
             target,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import KeyValue, append_all
+from heliograph.kafka.log import Group, KeyValue, append_all
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy, State
@@ -115,12 +115,12 @@ class Flusher:
             draft = _draft_of({copy: self._keys[copy] for copy in dirty}, self._terms.group_id, now_ms=now_ms)
             try:
                 # The ledger first: a position ahead of its entry then means that another tool had the flow.
-                ledger = {TopicPartition(self._terms.ledger_topic, 0): words + draft.ledger}
-                await append_all(self._target, ledger, now_ms=now_ms)
+                ledger = {TopicPartition(self._terms.ledger_topic, 0): [*([word] for word in words), *draft.ledger]}
+                await append_all(self._target, ledger, now_ms=now_ms, max_bytes=self._terms.append_bytes)
                 words = []
                 for copy, pages in draft.pages.items():
                     copy.page.written(pages)
-                await append_all(self._target, draft.positions, now_ms=now_ms)
+                await append_all(self._target, draft.positions, now_ms=now_ms, max_bytes=self._terms.append_bytes)
                 for copy, offset in draft.offsets.items():
                     copy.flushed = offset
             except BaseException:
@@ -168,8 +168,9 @@ class Flusher:
 class _Draft(NamedTuple):
     """What one flush writes, as the copies stood when it began: copying goes on meanwhile."""
 
-    ledger: list[KeyValue]
-    positions: dict[TopicPartition, list[KeyValue]]
+    ledger: list[Group]
+    """The pages and the entry of each copy, which belong together."""
+    positions: dict[TopicPartition, list[Group]]
     pages: dict[PartitionCopy, list[Page]]
     offsets: dict[PartitionCopy, int]
 
@@ -179,11 +180,11 @@ def _draft_of(copies: Mapping[PartitionCopy, StoreKeys], group_id: str, *, now_m
     for copy, keys in copies.items():
         pages = draft.pages[copy] = copy.pages()
         where = group_id, copy.assignment.topic, copy.assignment.partition
-        draft.ledger.extend(formats.encode_page(*where, page.start, page) for page in pages)
-        draft.ledger.append((keys.entry, formats.encode_entry(copy.entry.moved(time_ms=now_ms))))
+        entry = keys.entry, formats.encode_entry(copy.entry.moved(time_ms=now_ms))
+        draft.ledger.append([*(formats.encode_page(*where, page.start, page) for page in pages), entry])
         if copy.entry.source_offset > 0:
             draft.positions.setdefault(keys.position_partition, []).append(
-                (keys.position, formats.encode_position_value(copy.entry.source_offset))
+                [(keys.position, formats.encode_position_value(copy.entry.source_offset))]
             )
     return draft
 

@@ -18,28 +18,30 @@ from typing import Any
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import BufferPool
 from heliograph.kafka.names import give_threads
-from heliograph.kafka.security import Security
+from heliograph.kafka.open_files import raise_limit
 from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.flow_lane import FlowLane
-from heliograph.mirror.model import Assignment, EpochTerms, LedgerRow
+from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 from heliograph.mirror.pace import Pace
+from heliograph.mirror.settling_room import SettlingRoom
 
 PARENT_CHECK_S = 0.5
-COLLECT_EVERY = 8
 
 
 def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -> list[LedgerRow]:
     """Copy until the epoch ends; a row for every assignment.
 
     *Runs* in a task. *Called* once a lane and epoch. *Pickles* nothing but its arguments.
-    Garbage in cycles is collected now and then between epochs: a collector that walks over
-    thousands of queued batches again and again cost a fifth of the CPU where batches hold one record.
+    Garbage in cycles is collected at the epoch's end: a collector that walks over thousands of
+    queued batches again and again cost a fifth of the CPU where batches hold one record. What lies
+    in cycles may hold receive buffers, so it is collected before the next epoch counts its memory.
     """
     loop = _worker.loop()
     gc.disable()
-    if terms.epoch_id % COLLECT_EVERY == 0:
-        gc.collect()
-    return loop.run_until_complete(Lane(lane, assignments, terms).run())
+    rows = loop.run_until_complete(Lane(lane, assignments, terms).run())
+    gc.collect()
+    return rows
 
 
 class _Worker:
@@ -48,26 +50,37 @@ class _Worker:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
-        self._clusters: dict[tuple[object, ...], Cluster] = {}
-        self._pool = BufferPool()
+        self._clusters: dict[tuple[str, Side, str, tuple[BrokerAddress, ...]], Cluster] = {}
+        self.pool = BufferPool()
         self._paces: dict[str, Pace] = {}
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
             # A forked child has its parent's sockets: start afresh.
-            self._clusters, self._pool = {}, BufferPool()
+            self._clusters, self.pool = {}, BufferPool()
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
             give_threads(self._loop)
+            raise_limit()
             gc.freeze()  # what was imported stays; collections need not look at it
         return self._loop
 
-    def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security) -> Cluster:
-        key = (alias, bootstrap, client_id)
+    def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster:
+        """The client of a flow on one side, whichever lane it is for: Spark gives a worker other lanes from epoch to
+        epoch, and connections for each of them would add up."""
+        alias, bootstrap, security = terms.access(side)
+        key = terms.name, side, alias, bootstrap
         cluster = self._clusters.get(key)
         if cluster is None:
-            cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self._pool)
+            self._close(terms.name, side)
+            cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self.pool)
+        cluster.client_id = client_id  # quotas go by it, and it names the lane
         cluster.security = security  # what is open stays; the next connection has the new secrets
         return cluster
+
+    def _close(self, flow: str, side: Side) -> None:
+        """The cluster has other addresses now."""
+        for key in [key for key in self._clusters if key[:2] == (flow, side)]:
+            self._clusters.pop(key).close()
 
     def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None:
         if bytes_per_second is None:
@@ -95,7 +108,8 @@ class Lane:
         self._tasks: set[asyncio.Task[None]] = set()
         self._assignments = assignments
         self._flows: list[FlowLane] = []
-        self.flow_count = len({item.flow for item in assignments})
+        self.room = SettlingRoom()
+        self.memory = FetchMemory(_worker.pool, flows=len({item.flow for item in assignments}))
 
     async def run(self) -> list[LedgerRow]:
         flows = [
@@ -130,9 +144,9 @@ class Lane:
         if all(flow.is_over for flow in self._flows):
             self.end()
 
-    def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security) -> Cluster:
+    def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster:
         """The client that this worker process keeps from epoch to epoch."""
-        return _worker.cluster(alias, bootstrap, client_id, security)
+        return _worker.cluster(terms, side, client_id=client_id)
 
     def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None:
         """What keeps a flow within its limit; None: it has none."""

@@ -8,8 +8,10 @@ comes back from the lane when its epoch ends.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
+from heliograph.kafka.log import APPEND_BYTES
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.mirror.remap import COUNTS_OF_AN_ID, SAME, producer_epoch_of, row_of, target_partition, turn_of
@@ -116,6 +118,13 @@ class Assignment:
         return TopicPartition(self.target_topic, target_partition(self.partition, self.entry.modulo))
 
 
+class Side(Enum):
+    """Of a flow."""
+
+    SOURCE = "source"
+    TARGET = "target"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTerms:
     """What a lane must know of a flow beside its assignments."""
@@ -138,6 +147,8 @@ class FlowTerms:
     offset_topic: str
     offset_partitions: int
     flush_ms: int
+    append_bytes: int = APPEND_BYTES
+    """Most bytes of a batch of ledger records or positions."""
     read_committed: bool = False
     client_rack: str = ""
     fetch_max_wait_ms: int = 500
@@ -162,6 +173,12 @@ class FlowTerms:
     """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
     further_ids: tuple[tuple[int, int], ...] = ()
     """(row, producer id) of the rows after the first (`remap`)."""
+
+    def access(self, side: Side) -> tuple[str, tuple[BrokerAddress, ...], Security]:
+        """Alias, addresses and security of a side's cluster."""
+        if side is Side.SOURCE:
+            return self.source, self.source_bootstrap, self.source_security
+        return self.target, self.target_bootstrap, self.target_security
 
     @property
     def ids_by_row(self) -> dict[int, int]:

@@ -293,9 +293,9 @@ class Sender:
                 response = k00_produce.decode_produce_response(future.result(), version)
                 answers = {(t.topic, answer.partition): answer for t in response.topics for answer in t.partitions}
                 connection.throttle(response.throttle_ms)
-            except ProtocolError as error:
-                failure = error
-                connection.close(error)
+            except ProtocolError as nonsense:
+                failure = nonsense.bare()
+                connection.close(nonsense)
         by_id = k00_produce.uses_topic_ids(version)
         for copy, piece in pieces:
             answer = answers.get((_topic_key(copy, by_id), copy.target.partition))
@@ -363,7 +363,7 @@ class Sender:
         try:
             await look_between(sought, base_offset, target=log)
         except HeliographError as error:
-            failure = error
+            failure = error.bare()
         finally:
             self._looks -= 1
         if failure is None and copy.state is State.COPYING:

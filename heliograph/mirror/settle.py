@@ -16,7 +16,8 @@ Knows no sockets: it reads through two `LogReader`s.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from heliograph.errors import (
@@ -32,6 +33,10 @@ from heliograph.mirror.marks import Marks
 from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
+Buffer = bytes | memoryview
+KEPT_BYTES = 1024 * 1024
+"""A batch up to this is copied from the answer that it came in. A larger one goes on standing there, where it counts
+as received: the next one of that size waits until it is given up."""
 _USED_UP = -1
 """Any count of a producer id that the copy has used up."""
 
@@ -70,6 +75,15 @@ class Unsettled(NamedTuple):
     """Those that the copy has used up (`remap`)."""
 
 
+class _Origin(NamedTuple):
+    """A source batch that the target's last batch was made of."""
+
+    header: BatchHeader
+    data: Buffer
+    first_n: int
+    """Of its first record that was copied."""
+
+
 class _Proof(NamedTuple):
     position: int
     spans: list[tuple[int, int]]
@@ -88,7 +102,7 @@ class Tail:
         self.entry = entry = copy.entry
         self.n = self.last_base_n = entry.n
         self.foreign = 0
-        self.last: tuple[BatchHeader, bytes] | None = None
+        self.last: tuple[BatchHeader, Buffer] | None = None
         self.spans: list[tuple[int, int]] = []
         """(target offset, length) of our batches beyond the entry."""
         self.strangers: dict[int, None] = {}
@@ -99,6 +113,15 @@ class Tail:
         own_start = entry.our_end - 1 if entry.n else entry.our_end
         self.start = max(own_start, min(entry.target_offset, intact))
         """From where on it has to be read."""
+
+    @property
+    def is_oversized(self) -> bool:
+        return self.last is not None and len(self.last[1]) > KEPT_BYTES
+
+    @property
+    def held_bytes(self) -> int:
+        """Kept in memory until the tail is proved: its last batch, and about as much of the source then."""
+        return 2 * len(self.last[1]) if self.last is not None else 0
 
     def take(self, header: BatchHeader, view: memoryview) -> None:
         """The next batch of the log; one before the start is for others to see."""
@@ -124,7 +147,7 @@ class Tail:
         self.last_base_n = self.n
         self.n += header.last_offset_delta + 1
         self.spans.append((header.base_offset, header.last_offset_delta + 1))
-        self.last = (header, bytes(view))
+        self.last = (header, _kept(view))
 
     def _pass_by(self, header: BatchHeader) -> None:
         if header.producer_id not in self._ours:
@@ -213,7 +236,7 @@ def _taken(tail: Tail, header: BatchHeader, view: memoryview) -> Tail | DataErro
     try:
         tail.take(header, view)
     except DataError as error:
-        return error
+        return error.bare()
     return tail
 
 
@@ -268,12 +291,13 @@ def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
 
 
 async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: SourceReader, marks: Marks | None) -> _Proof:
-    """Make the last target batch again from the source; the position after it, and where all of the tail stood."""
+    """Make the last target batch again from the source; the position after it, and where all of the tail stood.
+
+    Records are decoded when all of the source has been read: as objects they take several times their bytes, and many
+    partitions wait for their source at the same time.
+    """
     assert tail.last is not None
-    header, data = tail.last
-    expected = list(iter_records(header, memoryview(data)))
-    wanted = tail.n - tail.last_base_n
-    found: list[Record] = []
+    origin: list[_Origin] = []
     spans: list[tuple[int, int]] = []
     epochs: list[Stretch] = []
     n = entry.n
@@ -285,34 +309,61 @@ async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: Sourc
             if not source_header.record_count:
                 continue  # nothing to see; its checksum was looked at where that was found
             check_crc(source_view, where=assignment.name)
-            has_gaps = source_header.record_count != source_header.last_offset_delta + 1
-            is_cut = source_header.base_offset < entry.source_offset
-            if marks or has_gaps or is_cut or n + source_header.record_count > tail.last_base_n:
-                for record in iter_records(source_header, source_view):
-                    if record.offset < entry.source_offset or n == tail.n:
-                        continue
-                    copied = marks.of(record) if marks else record
-                    if copied is None:
-                        continue  # it came home
-                    if n >= tail.last_base_n:
-                        found.append(copied)
-                    n += 1
-                    spans.append((record.offset, 1))
-                    position = record.offset + 1
-            else:
-                n += source_header.record_count
-                spans.append((source_header.base_offset, source_header.record_count))
-                position = source_header.next_offset
+            copied = _spans_of(source_header, source_view, entry.source_offset, marks, most=tail.n - n)
+            if copied:
+                first_n, n = n, n + sum(length for _, length in copied)
+                position = sum(copied[-1])
+                spans += copied
+                if n > tail.last_base_n:
+                    origin.append(_Origin(source_header, _kept(source_view), first_n))
             if n >= tail.n:
                 break
     except CorruptBatch:
         raise  # it may come whole the next time
     except DataError as error:
         raise _unproven(assignment, entry, tail.n - entry.n, str(error)) from error
-    same_time = not (assignment.target_stamps_time or header.is_log_append_time)
-    if len(found) != wanted or not _equal(found, expected, header, same_time=same_time):
+    if n != tail.n or not _is_made_of(tail, origin, marks, same_time=not assignment.target_stamps_time):
         raise _unproven(assignment, entry, tail.n - entry.n, "the target's last batch is not what the source has")
     return _Proof(position, spans, epochs)
+
+
+def _kept(view: memoryview) -> Buffer:
+    return view if len(view) > KEPT_BYTES else bytes(view)
+
+
+def _spans_of(
+    header: BatchHeader, view: memoryview, start: int, marks: Marks | None, *, most: int
+) -> list[tuple[int, int]]:
+    """(source offset, length) of the first so many records of a source batch that are copied; it is decoded only where
+    its header does not tell."""
+    if marks or header.record_count != header.last_offset_delta + 1 or header.base_offset < start:
+        return [(offset, 1) for offset, _ in islice(_copied(header, view, start, marks), most)]
+    return [(header.base_offset, min(header.record_count, most))]
+
+
+def _copied(header: BatchHeader, view: memoryview, start: int, marks: Marks | None) -> Iterator[tuple[int, Record]]:
+    """The source offset of each record from `start` on that does not come home, and its copy."""
+    for record in iter_records(header, view):
+        copied = marks.of(record) if marks else record
+        if record.offset >= start and copied is not None:
+            yield record.offset, copied
+
+
+def _is_made_of(tail: Tail, origin: Sequence[_Origin], marks: Marks | None, *, same_time: bool) -> bool:
+    """Whether the target's last batch holds what these source batches give."""
+    assert tail.last is not None
+    header, data = tail.last
+    found = [
+        copied
+        for source_header, source_data, first_n in origin
+        for n, (_, copied) in enumerate(
+            _copied(source_header, memoryview(source_data), tail.entry.source_offset, marks), first_n
+        )
+        if tail.last_base_n <= n < tail.n
+    ]
+    expected = list(iter_records(header, memoryview(data)))
+    same_time = same_time and not header.is_log_append_time
+    return len(found) == tail.n - tail.last_base_n and _equal(found, expected, header, same_time=same_time)
 
 
 def _equal(found: list[Record], expected: list[Record], header: BatchHeader, *, same_time: bool) -> bool:

@@ -6,6 +6,7 @@ nothing happened since. Else the tail is read and proved (`settle`). Where somet
 and not acknowledged, the look must not come too early: what the leader has appended and not
 replicated is waited for, and behind records so old that the broker may not remember us, so is
 what had no answer and may be on its way.
+Tails are read a few partitions at a time, each in its turn (`settling_room`).
 What does not answer is tried again after a pause that doubles; what only the driver can
 decide is released.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
@@ -23,15 +24,19 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
+from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.marks import Marks, marks_of
 from heliograph.mirror.model import COMMITTED, MARKED, NOT_LATE, FlowTerms
 from heliograph.mirror.settle import Settled, Tail, Unsettled, read_tails, settle
+from heliograph.mirror.settling_room import Place, SettlingRoom
 from heliograph.mirror.tails import SourceLog, TargetLog
 
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
 LATE_S = 5.0
 """How long a batch may be on its way after the connection that carried it is gone."""
+SETTLE_READ_BYTES = 1024 * 1024
+"""Read at a time of either log: as many partitions as may settle at a time hold one answer each."""
 
 
 class Settler:
@@ -48,8 +53,10 @@ class Settler:
         on_news: Callable[[PartitionCopy, HeliographError], None],
         release: Callable[[PartitionCopy, HeliographError], None],
         spawn: Spawn,
+        room: SettlingRoom,
+        memory: FetchMemory,
     ) -> None:
-        """`on_news` is told what does not keep a copy from going on."""
+        """`on_news` is told what does not keep a copy from going on; all flows of a lane share room and memory."""
         self._copies = copies
         self._terms = terms
         self._source = source
@@ -58,6 +65,8 @@ class Settler:
         self._on_news = on_news
         self._release = release
         self._spawn = spawn
+        self._room = room
+        self._memory = memory
         self._unsettled = asyncio.Event()
         self._unsettled.set()
         self._reading: set[PartitionCopy] = set()
@@ -212,8 +221,20 @@ class Settler:
     # -- by the log's tail ---------------------------------------------------------------
 
     async def _settle_by_tail(self, copies: Sequence[PartitionCopy], target_end: int) -> None:
-        """Of copies into one partition of the target."""
-        target = TargetLog(self._target, copies[0].assignment)
+        """Of copies into one partition of the target, when it is their turn."""
+        async with self._room.place(self._brokers_of(copies)) as place:
+            await self._settle_in_place(copies, target_end, place)
+
+    def _brokers_of(self, copies: Sequence[PartitionCopy]) -> Hashable:
+        """Who is asked about the copies: the target's leader and the source's."""
+        target = self._terms.target, self._target.catalogue.leader_of(*copies[0].target)
+        leader_of = self._source.catalogue.leader_of
+        leaders = frozenset(leader_of(copy.assignment.topic, copy.assignment.partition) for copy in copies)
+        return *target, self._terms.source, leaders
+
+    async def _settle_in_place(self, copies: Sequence[PartitionCopy], target_end: int, place: Place) -> None:
+        gate = self._memory.gate(SETTLE_READ_BYTES)
+        target = TargetLog(self._target, copies[0].assignment, max_bytes=SETTLE_READ_BYTES, allowance=gate)
         unsettled = [
             Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
             for copy in copies
@@ -234,8 +255,9 @@ class Settler:
                 else:
                     self._not_settled(copy, error)
             return
-        for copy, one, tail in zip(copies, unsettled, tails, strict=True):
-            self._spawn(self._settle_with(copy, one, tail, target_end))
+        place.hold(sum(tail.held_bytes for tail in tails if isinstance(tail, Tail)))
+        together = zip(copies, unsettled, tails, strict=True)
+        await asyncio.gather(*(self._settle_with(copy, one, tail, target_end) for copy, one, tail in together))
 
     async def _settle_with(
         self, copy: PartitionCopy, unsettled: Unsettled, tail: Tail | DataError, target_end: int
@@ -243,7 +265,15 @@ class Settler:
         try:
             if isinstance(tail, DataError):
                 raise tail
-            source = SourceLog(self._source, copy.assignment, read_committed=self._reads_committed(copy))
+            gate = self._memory.gate(SETTLE_READ_BYTES)
+            gate.is_open = tail.is_oversized  # then it is this one that the others wait for
+            source = SourceLog(
+                self._source,
+                copy.assignment,
+                read_committed=self._reads_committed(copy),
+                max_bytes=SETTLE_READ_BYTES,
+                allowance=gate,
+            )
             settled = await settle(unsettled, tail, target_end, source, self._marks(copy))
         except HeliographError as error:
             self._not_settled(copy, error)

@@ -14,7 +14,7 @@ from heliograph.config.settings import Flow
 from heliograph.errors import ClusterChanged, NotAuthorized
 from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import KeyValue, append, append_all, read_records, read_whole
+from heliograph.kafka.log import Group, KeyValue, append, append_all, read_records, read_whole
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.kept_acls import KeptAcls
@@ -275,12 +275,12 @@ async def read_parsed(
 
 async def write_positions(cluster: Cluster, terms: FlowTerms, positions: Mapping[PartitionName, int]) -> None:
     """Write positions; a partition of which nothing is copied, 0, has none."""
-    records: dict[TopicPartition, list[KeyValue]] = {}
+    records: dict[TopicPartition, list[Group]] = {}
     for where, position in positions.items():
         keys = store_keys(terms, *where)
         value = formats.encode_position_value(position) if position else None
-        records.setdefault(keys.position_partition, []).append((keys.position, value))
-    await append_all(cluster, records, now_ms=int(time.time() * 1000))
+        records.setdefault(keys.position_partition, []).append([(keys.position, value)])
+    await append_all(cluster, records, now_ms=int(time.time() * 1000), max_bytes=terms.append_bytes)
 
 
 async def write_losses(cluster: Cluster, topic: str, group_id: str, losses: Iterable[Loss], *, now_ms: int) -> None:

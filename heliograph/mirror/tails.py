@@ -10,6 +10,7 @@ from heliograph.errors import HeliographError, LogTruncated, NotAuthorized
 from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.connection import Allowance
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.log import READ_BYTES, SHOWN_S, fetch_partition, read_batches
 from heliograph.mirror.model import Assignment
@@ -21,11 +22,19 @@ _OFFSET_OUT_OF_RANGE = 1
 class TargetLog:
     """The target partition's batches, for settling."""
 
-    def __init__(self, cluster: Cluster, assignment: Assignment, *, max_bytes: int = READ_BYTES) -> None:
-        """`max_bytes` are read at a time."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        assignment: Assignment,
+        *,
+        max_bytes: int = READ_BYTES,
+        allowance: Allowance | None = None,
+    ) -> None:
+        """`max_bytes` are read at a time; `allowance` is what a larger batch has to wait for."""
         self._cluster = cluster
         self._assignment = assignment
         self._max_bytes = max_bytes
+        self._allowance = allowance
         self.is_forbidden = False
         """We may write to the topic and not read it: what stands there cannot be proved."""
 
@@ -34,7 +43,9 @@ class TargetLog:
         log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
         try:
             start = max(start, log_start)
-            async for batch in read_batches(self._cluster, *where, start, end, max_bytes=self._max_bytes):
+            async for batch in read_batches(
+                self._cluster, *where, start, end, max_bytes=self._max_bytes, allowance=self._allowance
+            ):
                 yield batch
         except NotAuthorized:
             self.is_forbidden = True
@@ -44,10 +55,21 @@ class TargetLog:
 class SourceLog:
     """What a copy would take from the source, for settling."""
 
-    def __init__(self, cluster: Cluster, assignment: Assignment, *, read_committed: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        assignment: Assignment,
+        *,
+        read_committed: bool,
+        max_bytes: int = READ_BYTES,
+        allowance: Allowance | None = None,
+    ) -> None:
+        """As of a `TargetLog`."""
         self._cluster = cluster
         self._assignment = assignment
         self._read_committed = read_committed
+        self._max_bytes = max_bytes
+        self._allowance = allowance
 
     async def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         """As far as the log goes: what was copied once is there, though a new leader may not show it at once."""
@@ -76,8 +98,10 @@ class SourceLog:
                 assignment.topic,
                 assignment.partition,
                 offset,
+                max_bytes=self._max_bytes,
                 max_wait_ms=SOURCE_WAIT_MS,
                 read_committed=self._read_committed,
+                allowance=self._allowance,
             )
         except HeliographError as error:
             if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:

@@ -17,6 +17,7 @@ from heliograph.errors import BrokerRefused, ClusterError, ConfigError, Heliogra
 from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Catalogue, Cluster
 from heliograph.kafka.configs import describe_topics
+from heliograph.kafka.log import APPEND_BYTES
 from heliograph.mirror.demand import new_copy
 from heliograph.mirror.denials import Denials, advised
 from heliograph.mirror.spells import Spell
@@ -64,6 +65,10 @@ class TargetTopics:
     def limits(self, remote: str) -> TargetLimits:
         return self._limits.get(remote, TargetLimits())
 
+    def append_bytes(self, *internal: str) -> int:
+        """Most bytes of one batch that all of these internal topics take, and that is worth sending at once."""
+        return min(APPEND_BYTES, *(self.limits(topic).max_message_bytes for topic in internal))
+
     @property
     def refused(self) -> Mapping[str, HeliographError]:
         """By name on the target, the topics that it did not make or grow."""
@@ -93,9 +98,8 @@ class TargetTopics:
         results |= await self._grow(short) if short else {}
         self._note(results)
         target = self._cluster.catalogue
-        await self._read_limits(
-            {remote: target.topics[remote].topic_id for remote in counts if remote in target.topics}
-        )
+        written = (*counts, self._flow.ledger_topic, self._flow.offset_storage_topic)
+        await self._read_limits({name: target.topics[name].topic_id for name in written if name in target.topics})
         return target
 
     def _partitions(self, remote: str) -> int:

@@ -21,6 +21,7 @@ from heliograph.kafka.connection import (
     Buffer,
     BufferPool,
     Connection,
+    capacity_of,
     open_connection,
 )
 from heliograph.kafka.names import loopback_or_same
@@ -255,6 +256,55 @@ def test_a_large_answer_in_small_pieces_arrives_whole(size: int) -> None:
     run(test())
 
 
+class Reluctant:
+    """Has room for an answer when it was asked so many times."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.sizes: set[int] = set()
+
+    def admits(self, size: int) -> bool:
+        self.refusals -= 1
+        self.sizes.add(size)
+        return self.refusals < 0
+
+
+def test_an_answer_waits_for_room_beyond_its_deadline_and_arrives_whole() -> None:
+    body = random.Random(1).randbytes(3_000_000)
+
+    async def test() -> None:
+        pool, reluctant = BufferPool(), Reluctant(60)
+        async with connected(echo, timeout_s=0.1, pool=pool) as connection:
+            before = asyncio.get_running_loop().time()
+            correlation_id = connection.next_correlation_id()
+            first = connection.send([request(correlation_id, body)], correlation_id, allowance=reluctant)
+            second = ask(connection, b"b")
+            while reluctant.refusals > 0:
+                assert pool.in_use_bytes() == 0
+                await asyncio.sleep(0.01)
+            assert (await first)[4:] == body
+            assert asyncio.get_running_loop().time() - before > 0.25
+            assert bytes((await second)[4:]) == b"b"
+            assert reluctant.sizes == {len(body) + 4}
+
+    run(test())
+
+
+def test_a_connection_that_is_closed_while_an_answer_waits_for_room_fails_it() -> None:
+    async def test() -> None:
+        reluctant = Reluctant(1_000_000)
+        async with connected(echo) as connection:
+            correlation_id = connection.next_correlation_id()
+            answer = connection.send([request(correlation_id, bytes(100))], correlation_id, allowance=reluctant)
+            while not reluctant.sizes:
+                await asyncio.sleep(0)
+            connection.close()
+            with pytest.raises(Unreachable):
+                await answer
+
+    run(test())
+
+
 def test_an_answer_that_nobody_waits_for_any_more_disturbs_nobody() -> None:
     go = asyncio.Event()
 
@@ -401,23 +451,33 @@ def test_small_buffers_are_not_pooled_and_exact() -> None:
     pool = BufferPool()
     small = pool.take(100)
     assert len(small) == 100
+    del small
+    assert pool.in_use_bytes() == 0
+
+
+def test_whatever_somebody_looks_at_counts_kept_or_not() -> None:
+    pool = BufferPool(2 * capacity_of(1 << 20))
+    held = [memoryview(pool.take(size))[:size] for size in (100, 1 << 20, 1 << 20, 1 << 20, 100 << 20)]
+    assert pool.in_use_bytes() == 100 + 3 * capacity_of(1 << 20) + (100 << 20)
+    del held[-1], held[0]
+    assert pool.in_use_bytes() == 3 * capacity_of(1 << 20)
+    held.clear()
     assert pool.in_use_bytes() == 0
 
 
 def test_a_huge_free_buffer_is_not_spent_on_a_small_answer() -> None:
     pool = BufferPool()
-    huge = pool.take(64 << 20)
+    huge = pool.take(20 << 20)
     identity = id(huge)
     del huge
     assert id(pool.take(POOLED_FROM_BYTES)) != identity
 
 
 def test_the_pool_keeps_no_more_than_its_limit() -> None:
-    pool = BufferPool(2 << 20)
+    pool = BufferPool(2 * capacity_of(1 << 20))
     held = [pool.take(1 << 20) for _ in range(5)]
-    assert pool.in_use_bytes() == 2 << 20
     held.clear()
-    assert pool.in_use_bytes() == 0
+    assert sum(map(len, pool._buffers)) == 2 * capacity_of(1 << 20)
 
 
 @pytest.mark.parametrize("host", ["a.localhost", "broker-1.North.LOCALHOST", "a.localhost."])

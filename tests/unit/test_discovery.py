@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
 from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
+from heliograph.kafka.log import APPEND_BYTES
 from heliograph.mirror import targets
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow import FlowDriver
@@ -262,6 +263,19 @@ def test_a_look_asks_no_more_of_many_topics_than_of_few(monkeypatch: pytest.Monk
             await flow.discover()
             assert world.asked(DESCRIBE_CONFIGS) == described + 1
             assert flow.targets.limits("a.v7").max_message_bytes == 77
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("topic", ["ledger_topic", "offset_storage_topic"])
+def test_lanes_are_told_how_large_a_batch_the_internal_topics_take(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with a_world() as world, world.leader() as flow:
+            assert flow.terms().append_bytes == APPEND_BYTES
+            world.target.topics[getattr(flow.flow, topic)].configs["max.message.bytes"] = "70000"
+            monkeypatch.setattr(targets, "LIMITS_S", 0.0)
+            await flow.discover()
+            assert flow.terms().append_bytes == 70_000
 
     asyncio.run(test())
 

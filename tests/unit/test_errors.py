@@ -40,6 +40,21 @@ def test_every_error_pickles(cls: type[HeliographError]) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_a_bare_error_says_the_same_and_holds_nothing_of_where_it_was_raised(cls: type[HeliographError]) -> None:
+    def fail() -> None:
+        try:
+            raise ValueError
+        except ValueError as cause:
+            raise cls("what", where="where", why="why", remedy="remedy", position=7) from cause
+
+    with pytest.raises(cls) as caught:
+        fail()
+    bare = caught.value.bare()
+    assert (type(bare), str(bare), bare.details) == (cls, str(caught.value), caught.value.details)
+    assert (bare.__traceback__, bare.__cause__, bare.__context__) == (None, None, None)
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
 def test_every_error_has_a_code_of_its_own(cls: type[HeliographError]) -> None:
     assert "code" in vars(cls)
     assert cls.code == cls.code.upper()

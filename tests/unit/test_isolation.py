@@ -16,7 +16,7 @@ import pytest
 from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, SparkFailed
 from heliograph.mirror import driver as driver_module
-from heliograph.mirror import fetcher
+from heliograph.mirror import fetch_memory
 from heliograph.mirror import lane as lane_module
 from heliograph.mirror import life as life_module
 from heliograph.mirror.driver import Driver
@@ -336,15 +336,15 @@ def test_what_a_lost_flow_has_in_flight_is_given_up_before_the_lane_ends() -> No
 
 @pytest.mark.usefixtures("own_worker")
 def test_a_target_that_stands_still_does_not_take_all_memory_of_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetcher, "MEMORY_BYTES", 1_000_000)
-    monkeypatch.setattr(fetcher, "RESERVED_BYTES", 500_000)
+    monkeypatch.setattr(fetch_memory, "MEMORY_BYTES", 1_200_000)
+    monkeypatch.setattr(fetch_memory, "RESERVED_BYTES", 2_400_000)
 
     async def test() -> None:
         async with two_flows() as (broken, sound, lane):
             broken.target.control(PRODUCE, never)
             for number in range(60):
                 broken.source.append("t", 0, recent(number, size=HEAVY))
-            await until(lambda: lane_module._worker._pool.in_use_bytes() >= fetcher.MEMORY_BYTES)
+            await until(lambda: lane_module._worker.pool.in_use_bytes() >= 1_000_000)
             for number in range(60):
                 sound.source.append("t", 0, recent(number, size=HEAVY))
             await until(lambda: sound.copied() == numbers(60))

@@ -158,6 +158,38 @@ def test_positions_and_ledger_are_written_in_their_formats_and_the_ledger_first(
     run(test())
 
 
+def test_a_flush_that_is_larger_than_the_ledger_takes_at_once_is_cut_before_it_is_sent() -> None:
+    count, limit = 40, 6_000
+    refused: list[int] = []
+
+    async def note(call: Call) -> Any:
+        answer = await call.proceed()
+        refused.extend(
+            code for topic in answer.responses for item in topic.partition_responses if (code := item.error_code)
+        )
+        return answer
+
+    async def test() -> None:
+        async with World(partitions=count) as world:
+            world.target.partition(LEDGER, 0).max_message_bytes = limit
+            world.target.control(PRODUCE, note)
+            for index in range(count):
+                world.source.append("t", index, recent(0, 1, size=HEAVY))
+                world.source.append("t", index, recent(1, 1, size=HEAVY), gap=1)  # a gap ends a run: a page is written
+            async with world.lane(append_bytes=limit) as lane:
+                await lane.until_copied(*[2] * count)
+                await lane.until(lambda: sum(isinstance(item, formats.PageRecord) for item in world.ledger()) >= count)
+            log, names = world.target.partition(LEDGER, 0), world.ledger()
+            for header in log.headers():
+                batch = [item for item in names[header.base_offset : header.next_offset] if item is not None]
+                pages = {item.partition for item in batch if isinstance(item, formats.PageRecord)}
+                assert pages <= {item.partition for item in batch if isinstance(item, formats.EntryRecord)}
+            assert refused == []
+            assert max(map(len, log.batches)) <= limit
+
+    run(test())
+
+
 def test_nothing_is_written_while_nothing_moves() -> None:
     async def test() -> None:
         async with World() as world:

@@ -9,6 +9,7 @@ import pytest
 
 from heliograph.kafka.batch import NewRecord
 from heliograph.mirror import formats, settler
+from heliograph.mirror.settling_room import SETTLING_PARTITIONS
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, Cut, FakeCluster
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
 
@@ -265,6 +266,44 @@ def test_an_entry_that_is_behind_is_settled_from_the_targets_tail() -> None:
             assert world.copied() == numbers(8)
             assert lane.rows[0].entry.n == 8
             assert lane.rows[0].records == 8
+
+    run(test())
+
+
+def test_after_a_crash_partitions_settle_a_few_at_a_time_and_all_of_them_go_on() -> None:
+    tails: set[int] = set()
+
+    async def note_tail(call: Call) -> Any:
+        for topic in call.request.topics:
+            if call.cluster.name_of(topic.topic_id) == "a.t":
+                tails.update(partition.partition for partition in topic.partitions)
+        return await call.proceed()
+
+    async def test() -> None:
+        count = 2 * SETTLING_PARTITIONS
+        async with World(partitions=count) as world:
+            for index in range(count):
+                world.source.append("t", index, recent(0, 2))
+            async with world.lane() as lane:
+                await lane.until_copied(*[2] * count)
+            may_read = asyncio.Event()
+
+            async def hold(call: Call) -> Any:
+                await may_read.wait()
+                return await call.proceed()
+
+            world.target.control(FETCH, note_tail)
+            world.source.control(FETCH, hold)
+            for index in range(count):
+                world.source.append("t", index, recent(2))
+            async with world.lane() as lane:  # the driver knows nothing of the first lane
+                await lane.until(lambda: len(tails) >= SETTLING_PARTITIONS)
+                seen = len(world.target.calls)
+                await lane.until(lambda: len(world.target.calls) >= seen + 5)  # it goes on listening for orders
+                assert len(tails) == SETTLING_PARTITIONS
+                may_read.set()
+                await lane.until_copied(*[3] * count)
+            assert all(world.copied(index) == numbers(3) for index in range(count))
 
     run(test())
 

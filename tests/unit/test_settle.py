@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import DataError, PositionUnproven, SecondWriter, TargetTruncated
-from heliograph.kafka.batch import BatchHeader, Record, encode_batch
+from heliograph.kafka.batch import BatchHeader, Record, encode_batch, iter_records
+from heliograph.mirror import settle as settle_module
 from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.model import Assignment, Entry
@@ -194,6 +195,27 @@ def test_a_tail_with_other_content_than_the_source_is_unproven() -> None:
     with pytest.raises(PositionUnproven) as caught:
         settle_now(ENTRY, source, target)
     assert caught.value.details["records"] == 3
+
+
+def test_no_record_is_decoded_before_the_source_has_been_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = make_source([(4, 0, 0)] * 5), MemoryLog()
+    entries = copy_all(source, target)
+    done: list[str] = []
+
+    def decoding(header: BatchHeader, view: memoryview) -> Any:
+        done.append("decoded")
+        return iter_records(header, view)
+
+    class Reading(MemoryLog):
+        async def batches(self, start: int, end: int | None = None) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+            async for batch in source.batches(start, end):
+                done.append("read")
+                yield batch
+
+    monkeypatch.setattr(settle_module, "iter_records", decoding)
+    assert settle_now(ENTRY, Reading(), target).entry.n == entries[-1].n == 20
+    assert done == [*["read"] * 5, *["decoded"] * (len(done) - 5)]
+    assert "decoded" in done
 
 
 def test_a_source_that_lost_the_records_in_between_is_unproven() -> None:
