@@ -3,12 +3,20 @@
 An error says what happened, where, why, and what to do about it. The four are
 kept as fields and the text is made from them, so that logs, tables and ledger
 rows can show as much as they have room for. Every error pickles: a lane's error
-travels from a Spark task to the driver. This module imports nothing of ours.
+travels from a Spark task to the driver. Of ours this module imports the printing of foreign text alone.
 """
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import Any, ClassVar
+
+from heliograph.text import printable
+
+_PACKAGE = Path(__file__).parent
+_PLACES = 3
+"""So many places of our code lead to one of our mistakes in its text."""
 
 
 class HeliographError(Exception):
@@ -31,7 +39,7 @@ class HeliographError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part)
+        return printable(f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part))
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {"where": self.where, "why": self.why, "remedy": self.remedy, **self.details}
@@ -120,6 +128,12 @@ class GroupAlive(ClusterError):
 
     code = "GROUP_ALIVE"
     retriable = True
+
+
+class GroupRefused(ClusterError):
+    """What a consumer group committed cannot be written down as it is: it alone is left out."""
+
+    code = "GROUP_REFUSED"
 
 
 class DataError(HeliographError):
@@ -226,3 +240,22 @@ class InternalError(HeliographError):
     """Our own mistake; please report it."""
 
     code = "INTERNAL"
+
+
+def named(error: Exception, *, where: str = "") -> HeliographError:
+    """The error itself if it is one of ours; what nobody foresaw is our mistake, and its text says where it is."""
+    if isinstance(error, HeliographError):
+        return error
+    return InternalError(
+        f"{type(error).__name__}: {error}",
+        where=where,
+        why=f"our mistake, in {_places_of(error) or 'a library'}",
+        remedy="please report it with this line",
+    )
+
+
+def _places_of(error: Exception) -> str:
+    """Where in our code it was raised, innermost first."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
+    places = [f"{Path(frame.filename).relative_to(_PACKAGE)}:{frame.lineno} ({frame.name})" for frame in frames]
+    return ", called by ".join(places[::-1][:_PLACES])

@@ -25,6 +25,7 @@ from heliograph.kafka.names import give_threads
 from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
+from heliograph.mirror.side_loops import SideLoop
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
@@ -123,7 +124,7 @@ async def _watch(
     file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]], hang_up: asyncio.Event
 ) -> None:
     """Take up what changes in the file, at SIGHUP or by itself; a bad file changes nothing."""
-    seen = file.stamp()
+    seen, taking_up = file.stamp(), SideLoop("configuration", "not taken up")
     while True:
         try:
             await asyncio.wait_for(hang_up.wait(), WATCH_S)
@@ -133,20 +134,26 @@ async def _watch(
                 continue
         hang_up.clear()
         seen = file.stamp()
-        try:
-            changes = compare(running, file.load())
-        except HeliographError as error:
-            log.error("the configuration has changed and is not used: %s", error)
-            continue
-        for what in changes.applied:
-            log.info("configuration: %s: takes effect now", what)
-        for what in changes.need_restart:
-            log.warning("configuration: %s: needs a restart", what)
-        if not changes.applied and not changes.need_restart:
-            log.info("configuration: read again, nothing has changed")
-        running = changes.settings
-        for apply in appliers:
-            apply(running)
+        with taking_up:
+            running = _take_up(file, running, appliers)
+
+
+def _take_up(file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]]) -> Settings:
+    """What runs from now on."""
+    try:
+        changes = compare(running, file.load())
+    except HeliographError as error:
+        log.error("the configuration has changed and is not used: %s", error)
+        return running
+    for what in changes.applied:
+        log.info("configuration: %s: takes effect now", what)
+    for what in changes.need_restart:
+        log.warning("configuration: %s: needs a restart", what)
+    if not changes.applied and not changes.need_restart:
+        log.info("configuration: read again, nothing has changed")
+    for apply in appliers:
+        apply(changes.settings)
+    return changes.settings
 
 
 async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:

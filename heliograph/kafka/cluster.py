@@ -165,6 +165,13 @@ class Cluster:
             error_code=LEADER_NOT_AVAILABLE,
         )
 
+    def topic_meta(self, topic: str, what: str) -> TopicMeta:
+        """What is known of a topic; raises if nothing is."""
+        meta = self.catalogue.topics.get(topic)
+        if meta is None:
+            raise self.no_leader(topic, 0, what, where=topic)
+        return meta
+
     async def any_connection(self) -> Connection:
         """A connection to some broker: one that is open, else the first that answers."""
         for (address, channel), connection in self._connections.items():

@@ -7,10 +7,10 @@ own loop moves the bulk. Leaders that moved are followed, within a time limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from heliograph.errors import EndUnseen, HeliographError, ProtocolError, Unreachable
+from heliograph.errors import BrokerRefused, EndUnseen, HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
 from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader, NewRecord, Record, encode_batch, iter_records
@@ -22,6 +22,7 @@ from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 KeyValue = tuple[bytes, bytes | None]
 READ_BYTES = 4 * 1024 * 1024
@@ -35,6 +36,8 @@ PRODUCE_GRACE_S = 5.0
 """The same for a produce request, which the broker answers within the time that it is given."""
 APPEND_TIMEOUT_MS = 10_000
 TAIL_OFFSETS = 20
+_TOO_LARGE = (10, 18)
+"""For the topic's max.message.bytes, for its segments."""
 
 
 def fetch_version(connection: Connection, *, with_id: bool) -> int:
@@ -64,7 +67,8 @@ async def fetch_partition(
 
     async def attempt(leader: int) -> tuple[int, k01_fetch.FetchedPartition]:
         connection = await cluster.connection(leader, channel)
-        topic_id = cluster.catalogue.topics[topic].topic_id
+        meta = cluster.catalogue.topics.get(topic)  # another's refresh may have found it gone meanwhile
+        topic_id = meta.topic_id if meta is not None else NO_TOPIC_ID
         version = fetch_version(connection, with_id=topic_id != NO_TOPIC_ID)
         key = topic_id if k01_fetch.uses_topic_ids(version) else topic
         correlation_id = connection.next_correlation_id()
@@ -95,7 +99,10 @@ async def fetch_partition(
 
 
 async def append(cluster: Cluster, topic: str, partition: int, records: Sequence[KeyValue], *, now_ms: int) -> int:
-    """Append records to one partition with acks=all; the offset of the first one."""
+    """Append records to one partition with acks=all; the offset of the first one.
+
+    Records go in pieces, in their order. If one is refused, those before it are written and those after it are not.
+    """
     first = -1
     for piece in _pieces(records):
         batch = encode_batch([NewRecord(now_ms, key, value) for key, value in piece])
@@ -107,6 +114,38 @@ async def append(cluster: Cluster, topic: str, partition: int, records: Sequence
         base = await _at_leader(cluster, topic, partition, attempt, what="Produce")
         first = base if first < 0 else first
     return first
+
+
+async def append_apart(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    records: Mapping[K, Sequence[KeyValue]],
+    *,
+    suspects: Collection[K] = (),
+    now_ms: int,
+) -> dict[K, BrokerRefused]:
+    """Append what belongs to several owners; whose records the broker finds too large is left out, and returned.
+
+    Suspects, who were too large the last time, are sent by themselves; the others together as long as all fit.
+    """
+    refused_ones: dict[K, BrokerRefused] = {}
+    together = {owner: found for owner, found in records.items() if owner not in suspects}
+    alone = [owner for owner in records if owner in suspects]
+    try:
+        await append(cluster, topic, partition, [pair for found in together.values() for pair in found], now_ms=now_ms)
+    except BrokerRefused as error:
+        if error.details.get("error_code") not in _TOO_LARGE:
+            raise
+        alone = list(records)
+    for owner in alone:
+        try:
+            await append(cluster, topic, partition, records[owner], now_ms=now_ms)
+        except BrokerRefused as error:
+            if error.details.get("error_code") not in _TOO_LARGE:
+                raise
+            refused_ones[owner] = error
+    return refused_ones
 
 
 async def append_all(cluster: Cluster, records: Mapping[TopicPartition, Sequence[KeyValue]], *, now_ms: int) -> None:
@@ -285,10 +324,11 @@ def _pieces(records: Sequence[KeyValue]) -> Iterable[list[KeyValue]]:
     piece: list[KeyValue] = []
     size = 0
     for key, value in records:
-        piece.append((key, value))
-        size += len(key) + len(value or b"") + 32
-        if size >= APPEND_BYTES:
+        more = len(key) + len(value or b"") + 32
+        if piece and size + more > APPEND_BYTES:  # a large record must not make its neighbours' batch too large
             yield piece
             piece, size = [], 0
+        piece.append((key, value))
+        size += more
     if piece:
         yield piece

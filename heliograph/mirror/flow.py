@@ -47,6 +47,7 @@ from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
 from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
+from heliograph.mirror.side_loops import SideLoops
 from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, past_of, place_of
 from heliograph.mirror.starts import find_starts, tell_beginnings
@@ -99,6 +100,8 @@ class FlowDriver:
         """Of the stopped ones, those that a restart may help."""
         self.has_failed = asyncio.Event()
         self.throttling = Throttling(flow.name)
+        self.side_loops = SideLoops(flow.name)
+        """What runs beside the copying, and which of it fails."""
         self._waits = Waits(flow.name)
         self._unwritten = Unwritten(flow.name)
         self._absent = Spell()
@@ -145,7 +148,7 @@ class FlowDriver:
         topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
         obstacles.refuse_too_many_replicas(flow, target, wanted.values())
         await self._ensure_internal(topic, vital={flow.offset_storage_topic, topic})
-        identity = (topic, self.target.catalogue.topics[topic].topic_id)
+        identity = (topic, self.target.topic_meta(topic, "opening the ledger").topic_id)
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
             return
@@ -180,7 +183,7 @@ class FlowDriver:
         except ClusterChanged as error:
             await self.losses.keep_changed(error, self.ledger_topic)
             raise
-        await self._lacks.write_down(self.ledger_topic)
+        await self.write_condition()
         if await forgets_producers(self.target):
             log.warning('%s: "%s" %s', self.name, flow.target, obstacles.FORGETFUL)
         if flow.provenance_headers:
@@ -210,10 +213,12 @@ class FlowDriver:
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
-        came_back = await self._lacks.look(list(self.names.plan().wanted))
+        return await self._lacks.look(list(self.names.plan().wanted))
+
+    async def write_condition(self) -> None:
+        """For `status`: which rights are missing, and which side loops fail."""
         if self.ledger_topic:
-            await self._lacks.write_down(self.ledger_topic)
-        return came_back
+            await self._lacks.write_down(self.ledger_topic, self.side_loops.failing())
 
     def leads(self) -> bool:
         """Whether this process leads the flow, for certain: who does not writes nothing."""

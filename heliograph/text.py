@@ -1,0 +1,28 @@
+"""Foreign text, made fit for a terminal and for a line of a log. Pure; imports nothing of ours.
+
+Names of groups, client ids and principals, hosts of members, messages of brokers, metadata of commits and values of
+settings are whatever somebody wrote into Kafka. They may hold escape sequences that redraw a terminal, newlines that
+forge a line of the log, and marks that turn the direction of the text around.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """The text with every character that does not print itself as an escape: `\\n`, `\\x1b`, `\\u202e`.
+
+    That is all of Unicode's "other" (control, format, surrogate, private, unassigned) and every separator but the plain
+    space. Printable text stays as it is, so that doing it twice changes nothing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for text of our own that has several lines: these stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
