@@ -33,6 +33,8 @@ from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
+sizes_log = logging.getLogger("heliograph.sizes")
+"""At level DEBUG: how much is kept in memory, now and then."""
 
 STOP_S = 1.4
 """How long lanes may take to end after the stop order; what they did not report is settled next time."""
@@ -54,6 +56,8 @@ CANCEL_S = 0.2
 """How long a stop waits for Spark to take the order to cancel a job."""
 WORKFORCE_S = 1.0
 """How often Spark's executors are looked at."""
+SIZES_S = 10.0
+"""How often sizes are told to who wants to know them."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""
 
@@ -170,6 +174,17 @@ class Driver:
             raise self._failure
         self._report(str(self._moved))
 
+    def sizes(self) -> dict[str, int]:
+        """How much is kept in memory from epoch to epoch, for who looks whether it grows."""
+        flows = [flow.sizes() for flow in self._flows]
+        return {
+            "rates": len(self._rates),
+            "held": len(self._held),
+            "tasks": len(self._tasks),
+            **{name: sum(found[name] for found in flows) for name in flows[0]},
+            "shown": sum(len(life.progress) for life in self._lives),
+        }
+
     def stands_by(self, source: str, target: str) -> bool:
         """Whether what concerns two clusters is another process's to write, or may be.
 
@@ -197,6 +212,8 @@ class Driver:
             self._report(f"Spark is up after {time.monotonic() - began:.1f} s{waits}")
             if not self._epochs.is_local:
                 self._spawn(self._watch_workforce())
+            if sizes_log.isEnabledFor(logging.DEBUG):
+                self._spawn(self._tell_sizes())
             await self._run_epochs()
 
     def _replan_soon(self) -> None:
@@ -318,6 +335,8 @@ class Driver:
         self._planned_for = workforce
         now = time.monotonic()
         self._held = {key: until for key, until in self._held.items() if until > now}
+        copied = {(flow.name, *where) for flow in self._flows for where in flow.entries}
+        self._rates = {key: rate for key, rate in self._rates.items() if key in copied}
         assignments = {
             flow.name: [item for item in flow.assignments() if key_of(item) not in self._held] for flow in flows
         }
@@ -399,6 +418,11 @@ class Driver:
                     if str(error) != said:
                         said = str(error)
                         log.warning("%s", error)
+
+    async def _tell_sizes(self) -> None:
+        while True:
+            await asyncio.sleep(SIZES_S)
+            sizes_log.debug("kept: %s", ", ".join(f"{name} {size}" for name, size in self.sizes().items()))
 
     async def _first_of(self, job: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
         """Wait until either is done; the other wish is dropped, the job goes on."""

@@ -62,6 +62,13 @@ DEFAULTS = {
     "spark.task.maxFailures": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.executor.processTreeMetrics.enabled": "false",
+    # What Spark remembers for its UI, which we do not show: epochs go on for weeks.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.retainedDeadExecutors": "20",
+    "spark.ui.dagGraph.retainedRootRDDs": "20",
+    "spark.sql.ui.retainedExecutions": "20",
     # Spark's own default knows no keys, credentials and JAAS lines.
     "spark.redaction.regex": r"(?i)secret|password|passphrase|token|credential|jaas|access[.]?key|[._-]key\b",
 }

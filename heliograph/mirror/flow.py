@@ -258,10 +258,11 @@ class FlowDriver:
         target = await self.targets.ensure(source, wanted)
         places = Places(self.flow, self._standing.known, source=source, target=target)
         present = places.present(wanted, begun=self._standing.begun)
-        for topic, text in places.remapped(wanted):
+        remapped = dict(places.remapped(wanted))
+        for topic, text in remapped.items():
             if self._remapped.get(topic) != text:
-                self._remapped[topic] = text
                 log.info("%s: %s: %s", self.name, topic, text)
+        self._remapped = remapped
         gone = self._standing.keep_only(present)
         for line in tell_gone(gone, source, wanted):
             log.warning("%s: %s", self.name, line)
@@ -572,6 +573,19 @@ class FlowDriver:
         """Tell the lanes of this epoch, and of all before it, to end now."""
         order = formats.Order(owner=owner, end_epoch=epoch_id)
         await store.write_order(self.target, self.ledger_topic, self.flow.group_id, order)
+
+    def sizes(self) -> dict[str, int]:
+        """How much of what is kept could grow."""
+        clients = (self.source, self.target)
+        return {
+            "partitions": len(self.entries),
+            "ledger": len(self.ledger.partitions),
+            "causes": len(self._waits),
+            "missed": len(self.missed),
+            "limits": len(self.targets),
+            "connections": sum(client.connections for client in clients),
+            "coordinators": sum(len(client.coordinators) for client in clients),
+        }
 
     def close(self) -> None:
         self._lacks.close()

@@ -26,6 +26,8 @@ from heliograph.mirror.pace import Pace
 
 PARENT_CHECK_S = 0.5
 COLLECT_EVERY = 8
+IDLE_EPOCHS = 20
+"""A client that no lane here asked for in so many epochs is closed: its flow runs elsewhere, or otherwise, by now."""
 
 
 def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -> list[LedgerRow]:
@@ -36,6 +38,7 @@ def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -
     thousands of queued batches again and again cost a fifth of the CPU where batches hold one record.
     """
     loop = _worker.loop()
+    _worker.begin(terms.epoch_id)
     gc.disable()
     if terms.epoch_id % COLLECT_EVERY == 0:
         gc.collect()
@@ -49,20 +52,31 @@ class _Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._clusters: dict[tuple[object, ...], Cluster] = {}
+        self._used: dict[tuple[object, ...], int] = {}
+        """The epoch in which each of them was last asked for."""
+        self._epoch_id = 0
         self._pool = BufferPool()
         self._paces: dict[str, Pace] = {}
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
             # A forked child has its parent's sockets: start afresh.
-            self._clusters, self._pool = {}, BufferPool()
+            self._clusters, self._used, self._pool = {}, {}, BufferPool()
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
             give_threads(self._loop)
             gc.freeze()  # what was imported stays; collections need not look at it
         return self._loop
 
+    def begin(self, epoch_id: int) -> None:
+        """Close the clients that are not in use any more."""
+        self._epoch_id = epoch_id
+        for key in [key for key, used in self._used.items() if used < epoch_id - IDLE_EPOCHS]:
+            del self._used[key]
+            self._clusters.pop(key).close()
+
     def cluster(self, alias: str, bootstrap: tuple[BrokerAddress, ...], client_id: str, security: Security) -> Cluster:
         key = (alias, bootstrap, client_id)
+        self._used[key] = self._epoch_id
         cluster = self._clusters.get(key)
         if cluster is None:
             cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self._pool)

@@ -80,7 +80,7 @@ class FlowLife:
         """Set while no epoch of ours runs that has the flow, and all that one reported is answered."""
         self.resting.set()
         self._around = around
-        self._progress = Progress()
+        self.progress = Progress()
         self._leading = self._loop("leading", again="leading again", final=(ConfigError,))
         self._rows_taken = self._loop("what lanes report is not answered", again="what lanes report is answered again")
         self._taking: asyncio.Task[None] | None = None
@@ -334,7 +334,7 @@ class FlowLife:
             match word:
                 case formats.EntryRecord():
                     flow.ledger_moved.set()
-                    self._progress.note(word.topic, word.partition, word.entry)
+                    self.progress.note(word.topic, word.partition, word.entry)
                 case formats.Trouble():
                     flow.note_trouble(word)
                     if word.final:
@@ -348,12 +348,13 @@ class FlowLife:
 
     async def _progress_loop(self) -> None:
         flow = self.flow
-        progress = self._progress
+        progress = self.progress
         for (topic, partition), entry in flow.entries.items():
             progress.note(topic, partition, entry)
         progress.line(time.monotonic())
         while True:
             await asyncio.sleep(PROGRESS_S)
+            progress.keep_only(flow.entries)
             line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
             home = f"{flow.left_out:,} came home" if flow.left_out else ""
             if self._around.is_copying():
