@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
-from heliograph.text import printable
+from heliograph.text import printable, printable_lines
 
 _PACKAGE = Path(__file__).parent
 _PLACES = 3
@@ -28,6 +28,8 @@ class HeliographError(Exception):
 
     code: ClassVar[str] = "ERROR"
     retriable: ClassVar[bool] = False
+    has_lines: ClassVar[bool] = False
+    """Its text may have lines of its own; nothing in it comes from Kafka."""
 
     def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "", **details: Any) -> None:
         super().__init__(what)
@@ -39,7 +41,8 @@ class HeliographError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
-        return printable(f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part))
+        text = f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part)
+        return printable_lines(text) if self.has_lines else printable(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {"where": self.where, "why": self.why, "remedy": self.remedy, **self.details}
@@ -54,6 +57,7 @@ class ConfigError(HeliographError):
     """The configuration or the command line cannot be used as it is."""
 
     code = "CONFIG"
+    has_lines = True
 
 
 class ClusterError(HeliographError):
@@ -208,12 +212,14 @@ class ClusterChanged(ConfigError):
     """A cluster is not the one that the ledger was written for."""
 
     code = "CLUSTER_CHANGED"
+    has_lines = False
 
 
 class NameRefused(ConfigError):
     """A topic or a group cannot have the name that it would have on the target: it alone is left out."""
 
     code = "NAME_REFUSED"
+    has_lines = False
 
 
 class LeaseLost(HeliographError):
@@ -234,6 +240,7 @@ class LabError(HeliographError):
     """A lab cluster could not be started, stopped or found."""
 
     code = "LAB"
+    has_lines = True
 
 
 class InternalError(HeliographError):

@@ -26,6 +26,7 @@ from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
 from heliograph.mirror.side_loops import SideLoop
+from heliograph.text import LineFormatter, printable
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
@@ -202,7 +203,7 @@ def _give_up(epochs: SparkEpochs) -> NoReturn:
 
 def _start_log() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
@@ -219,5 +220,5 @@ def _say_notes(settings: Settings) -> None:
 
 
 def _report(line: str) -> None:
-    sys.stdout.write(f"{datetime.now():%H:%M:%S} {line}\n")
+    sys.stdout.write(f"{datetime.now():%H:%M:%S} {printable(line)}\n")
     sys.stdout.flush()

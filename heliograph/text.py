@@ -2,10 +2,17 @@
 
 Names of groups, client ids and principals, hosts of members, messages of brokers, metadata of commits and values of
 settings are whatever somebody wrote into Kafka. They may hold escape sequences that redraw a terminal, newlines that
-forge a line of the log, and marks that turn the direction of the text around.
+forge a line of the log, and marks that turn the direction of the text around. Errors, log lines and cells of tables
+pass through here; JSON and YAML escape by themselves.
+
+What looks like rich's markup stays: nothing here is printed as markup. Who prints foreign text by rich gives it as
+`Text`, never as a string.
 """
 
 from __future__ import annotations
+
+import logging
+from types import TracebackType
 
 
 def printable(text: str) -> str:
@@ -22,6 +29,20 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for text of our own that has several lines: these stay."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+class LineFormatter(logging.Formatter):
+    """Formats each log record as one line, whatever its message holds; a traceback follows in lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(  # noqa: N802 (logging's name)
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        return printable_lines(super().formatException(ei))
 
 
 def _escape(char: str) -> str:

@@ -26,7 +26,7 @@ from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
 from heliograph.mirror.lease import LANE_SHARE
 from heliograph.mirror.life import FlowLife, Surroundings, counted
-from heliograph.mirror.model import EpochPlan, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
 from heliograph.mirror.shares import plan_shares
 from heliograph.mirror.side_loops import SideLoop
@@ -102,6 +102,12 @@ class Driver:
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         for flow in self._flows:
             flow.names.meet([other.names for other in self._flows])
+        self._giving_out = {
+            flow.name: flow.side_loops.loop(
+                "partitions not given to lanes", again="partitions are given to lanes again"
+            )
+            for flow in self._flows
+        }
         self._refused = 0
         """Flows that cannot be mirrored as they are configured."""
         me = this_process()
@@ -247,16 +253,17 @@ class Driver:
                 return
             self._begin_plan()
             told = self._terms()
-            lives = [life for life in self._lives if life.flow.name in told]
+            plan = self._plan([flow for flow in self._flows if flow.name in told], workforce)
+            planned = {item.flow for lane in plan.lanes for item in lane}
+            lives = [life for life in self._lives if life.flow.name in planned]
             flows = [life.flow for life in lives]
-            plan = self._plan(flows, workforce)
             if not plan.lanes:
                 if not await self._wait_for_replan():
                     return
                 continue
             for life in lives:
                 life.resting.clear()
-            terms = self._epoch_terms(plan, told)
+            terms = self._epoch_terms(plan, {name: told[name] for name in planned})
             try:
                 rows = await self._run_epoch(plan, terms, flows)
                 if rows is None:
@@ -320,7 +327,7 @@ class Driver:
         """A lane on an executor that is cut off may still send. Where nothing else stands between it and another
         lane, because the target has forgotten us or no later count shuts it out, the partition waits for its end."""
         now_ms = int(time.time() * 1000)
-        old = [item for flow in flows for item in flow.assignments() if may_be_forgotten(item.entry, now_ms)]
+        old = [item for flow in flows for item in self._assignments(flow) if may_be_forgotten(item.entry, now_ms)]
         if old:
             self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
             log.warning(
@@ -330,6 +337,13 @@ class Driver:
             )
             asyncio.get_running_loop().call_later(seconds, self._replan.set)
 
+    def _assignments(self, flow: FlowDriver) -> list[Assignment]:
+        """What a flow has for lanes; nothing if that fails: the others are copied, and a later plan tries again."""
+        with self._giving_out[flow.name]:
+            return flow.assignments()
+        asyncio.get_running_loop().call_later(self._settings.epoch_ms / 1000, self._replan.set)
+        return []
+
     def _plan(self, flows: Sequence[FlowDriver], workforce: Workforce) -> EpochPlan:
         self._epoch_id += 1
         self._planned_for = workforce
@@ -338,7 +352,7 @@ class Driver:
         copied = {(flow.name, *where) for flow in self._flows for where in flow.entries}
         self._rates = {key: rate for key, rate in self._rates.items() if key in copied}
         assignments = {
-            flow.name: [item for item in flow.assignments() if key_of(item) not in self._held] for flow in flows
+            flow.name: [item for item in self._assignments(flow) if key_of(item) not in self._held] for flow in flows
         }
         tasks_max = {flow.name: flow.flow.tasks_max for flow in flows}
         self._useful = useful_lanes({name: len(together(items)) for name, items in assignments.items()}, tasks_max)

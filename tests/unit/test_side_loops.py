@@ -30,6 +30,7 @@ from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
 from tests.unit.placed import GROUP, LEDGER, OFFSETS, World, a_world
 from tests.unit.test_cluster import client
+from tests.unit.test_isolation import BROKEN, SOUND, Epochs, running
 from tests.unit.test_restarts import NoEpochs
 
 CHECKPOINTS = "a.checkpoints.internal"
@@ -217,6 +218,27 @@ def test_a_flow_that_lanes_cannot_be_told_of_for_a_mistake_of_ours_stops_no_othe
 
     asyncio.run(scenario())
     assert "not in the plan: INTERNAL: KeyError" in caplog.text
+
+
+def test_a_flow_whose_partitions_cannot_be_given_out_is_left_out_until_they_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        epochs = Epochs()
+        async with running(epochs) as (driver, broken, _):
+            await until(lambda: epochs.planned == [{BROKEN, SOUND}])
+            assignments = broken.assignments
+            broken.assignments = None  # which cannot be called
+            driver._replan.set()
+            await until(lambda: len(epochs.planned) == 2)
+            assert epochs.planned[1] == {SOUND}
+            broken.assignments = assignments
+            driver._replan.set()
+            await until(lambda: len(epochs.planned) == 3)
+            assert epochs.planned[2] == {BROKEN, SOUND}
+
+    asyncio.run(scenario())
+    assert "a->b: partitions not given to lanes: INTERNAL: TypeError" in caplog.text
 
 
 def test_status_shows_what_fails_beside_the_copying_and_no_longer_when_it_works(
