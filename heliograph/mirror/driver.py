@@ -263,7 +263,7 @@ class Driver:
                 continue
             for life in lives:
                 life.resting.clear()
-            terms = self._epoch_terms(plan, {name: told[name] for name in planned})
+            terms = self._epoch_terms(plan, {name: terms for name, terms in told.items() if name in planned})
             try:
                 rows = await self._run_epoch(plan, terms, flows)
                 if rows is None:
@@ -419,7 +419,7 @@ class Driver:
         watching = SideLoop("Spark", "executors not watched", final=(SparkFailed,))  # which means that its JVM is gone
         said = ""
         while True:
-            await asyncio.sleep(WORKFORCE_S)
+            await asyncio.sleep(WORKFORCE_S if watching.error is None else watching.pause_s)
             with watching:
                 now = await loop.run_in_executor(self._watchers, lambda: self._epochs.workforce)
                 planned = self._planned_for

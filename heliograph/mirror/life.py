@@ -105,7 +105,7 @@ class FlowLife:
         goes_on = True
         try:
             while goes_on:
-                with self._leading:
+                with self._leading.lasting():
                     goes_on = await self._come_to_lead(following) and await self._lead()
                 if self._leading.error is not None:
                     await asyncio.sleep(self._leading.pause_s)
@@ -262,7 +262,7 @@ class FlowLife:
         took_s = 0.0
         while True:
             interval = flow.flow.refresh_topics_interval_s
-            is_whole = flow.is_complete and not flow.missed
+            is_whole = flow.is_complete and not flow.missed and looking.error is None
             pause = interval if is_whole else min(interval, INCOMPLETE_S)
             wanted = flow.flow.refresh_topics_enabled or not is_whole
             try:

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ log = logging.getLogger("heliograph")
 MIN_PAUSE_S = 1.0
 MAX_PAUSE_S = 10.0
 """After a failure a loop waits between these, longer with each."""
+STEADY_S = 30.0
+"""A job that has no end works again when it has not failed for so long."""
 
 
 class Failing(NamedTuple):
@@ -108,10 +111,20 @@ class SideLoop:
         """How long to wait after the last failure."""
         return min(MIN_PAUSE_S * 2.0 ** min(self._spell.tries - 1, 10), MAX_PAUSE_S) * random.uniform(0.8, 1.2)
 
+    @contextmanager
+    def lasting(self) -> Iterator[None]:
+        """One try of a job that has no end: it succeeds by not failing for a while."""
+        steady = asyncio.get_running_loop().call_later(STEADY_S, self.succeed)
+        try:
+            with self:
+                yield
+        finally:
+            steady.cancel()
+
     async def keep(self, run: Callable[[], Awaitable[None]]) -> None:
         """Run a loop that has no end; begin it again, after a pause, whenever it fails. Ends by being cancelled."""
         while True:
-            with self:
+            with self.lasting():
                 await run()
             await asyncio.sleep(self.pause_s)
 

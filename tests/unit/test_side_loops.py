@@ -106,6 +106,31 @@ def test_a_failure_that_is_kept_keeps_no_frames_alive() -> None:
     assert (side.error.__traceback__, side.error.__cause__, side.error.__context__) == (None, None, None)
 
 
+def test_a_loop_without_an_end_works_again_when_it_has_not_failed_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "heliograph")
+    monkeypatch.setattr(side_loops, "STEADY_S", 0.05)
+    faults = [KeyError("x"), KeyError("x")]
+
+    async def run() -> None:
+        if faults:
+            raise faults.pop()
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        side = SideLoop("a->b", "listening")
+        keeping = asyncio.ensure_future(side.keep(run))
+        await until(lambda: side.failures == 2)
+        assert side.failing is not None
+        await until(lambda: side.failing is None)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
 def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_loops, "MIN_PAUSE_S", 1.0)
     monkeypatch.setattr(side_loops, "MAX_PAUSE_S", 10.0)
