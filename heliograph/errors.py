@@ -3,13 +3,21 @@
 An error says what happened, where, why, and what to do about it. The four are
 kept as fields and the text is made from them, so that logs, tables and ledger
 rows can show as much as they have room for. Every error pickles: a lane's error
-travels from a Spark task to the driver. This module imports nothing of ours.
+travels from a Spark task to the driver. Of ours this module imports the printing of foreign text alone.
 """
 
 from __future__ import annotations
 
+import traceback
 from copy import copy
+from pathlib import Path
 from typing import Any, ClassVar, Self
+
+from heliograph.text import printable, printable_lines
+
+_PACKAGE = Path(__file__).parent
+_PLACES = 3
+"""So many places of our code lead to one of our mistakes in its text."""
 
 
 class HeliographError(Exception):
@@ -21,6 +29,8 @@ class HeliographError(Exception):
 
     code: ClassVar[str] = "ERROR"
     retriable: ClassVar[bool] = False
+    has_lines: ClassVar[bool] = False
+    """Its text may have lines of its own; nothing in it comes from Kafka."""
 
     def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "", **details: Any) -> None:
         super().__init__(what)
@@ -32,7 +42,8 @@ class HeliographError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part)
+        text = f"{self.code}: " + "; ".join(part for part in (head, self.why, self.remedy) if part)
+        return printable_lines(text) if self.has_lines else printable(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {"where": self.where, "why": self.why, "remedy": self.remedy, **self.details}
@@ -52,6 +63,7 @@ class ConfigError(HeliographError):
     """The configuration or the command line cannot be used as it is."""
 
     code = "CONFIG"
+    has_lines = True
 
 
 class ClusterError(HeliographError):
@@ -135,6 +147,12 @@ class GroupAlive(ClusterError):
     retriable = True
 
 
+class GroupRefused(ClusterError):
+    """What a consumer group committed cannot be written down as it is: it alone is left out."""
+
+    code = "GROUP_REFUSED"
+
+
 class DataError(HeliographError):
     """Something happened to records: lost, doubled, refused or changed by others."""
 
@@ -207,12 +225,14 @@ class ClusterChanged(ConfigError):
     """A cluster is not the one that the ledger was written for."""
 
     code = "CLUSTER_CHANGED"
+    has_lines = False
 
 
 class NameRefused(ConfigError):
     """A topic or a group cannot have the name that it would have on the target: it alone is left out."""
 
     code = "NAME_REFUSED"
+    has_lines = False
 
 
 class LeaseLost(HeliographError):
@@ -233,9 +253,29 @@ class LabError(HeliographError):
     """A lab cluster could not be started, stopped or found."""
 
     code = "LAB"
+    has_lines = True
 
 
 class InternalError(HeliographError):
     """Our own mistake; please report it."""
 
     code = "INTERNAL"
+
+
+def named(error: Exception, *, where: str = "") -> HeliographError:
+    """The error itself if it is one of ours; what nobody foresaw is our mistake, and its text says where it is."""
+    if isinstance(error, HeliographError):
+        return error
+    return InternalError(
+        f"{type(error).__name__}: {error}",
+        where=where,
+        why=f"our mistake, in {_places_of(error) or 'a library'}",
+        remedy="please report it with this line",
+    )
+
+
+def _places_of(error: Exception) -> str:
+    """Where in our code it was raised, innermost first."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
+    places = [f"{Path(frame.filename).relative_to(_PACKAGE)}:{frame.lineno} ({frame.name})" for frame in frames]
+    return ", called by ".join(places[::-1][:_PLACES])

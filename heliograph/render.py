@@ -1,4 +1,7 @@
-"""Rows as text: a table for people, JSON, YAML and CSV with the same field names for programs."""
+"""Rows as text: a table for people, JSON, YAML and CSV with the same field names for programs.
+
+What does not print is escaped in tables and CSV; JSON and YAML have it exactly, by their own escapes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+
+from heliograph.text import printable
 
 Value = str | int | float | bool | None
 Row = Mapping[str, Value | Sequence[Mapping[str, Value]]]
@@ -53,16 +58,20 @@ def _csv(rows: Sequence[Row]) -> str:
         writer.writeheader()
     for row in rows:
         writer.writerow(
-            {key: json.dumps(cell) if isinstance(cell, list | tuple) else cell for key, cell in row.items()}
+            {key: json.dumps(cell) if isinstance(cell, list | tuple) else _plain(cell) for key, cell in row.items()}
         )
     return out.getvalue().removesuffix("\n")
+
+
+def _plain(cell: object) -> object:
+    return printable(cell) if isinstance(cell, str) else cell
 
 
 def _table(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     headings = list(rows[0])
-    cells = [["-" if row[heading] is None else str(row[heading]) for heading in headings] for row in rows]
+    cells = [["-" if row[heading] is None else printable(str(row[heading])) for heading in headings] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     is_number = [all(isinstance(row[heading], int | float | None) for row in rows) for heading in headings]
 

@@ -26,6 +26,8 @@ from heliograph.kafka.open_files import raise_limit
 from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
+from heliograph.mirror.side_loops import SideLoop
+from heliograph.text import LineFormatter, printable
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
@@ -125,7 +127,7 @@ async def _watch(
     file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]], hang_up: asyncio.Event
 ) -> None:
     """Take up what changes in the file, at SIGHUP or by itself; a bad file changes nothing."""
-    seen = file.stamp()
+    seen, taking_up = file.stamp(), SideLoop("configuration", "not taken up")
     while True:
         try:
             await asyncio.wait_for(hang_up.wait(), WATCH_S)
@@ -135,20 +137,26 @@ async def _watch(
                 continue
         hang_up.clear()
         seen = file.stamp()
-        try:
-            changes = compare(running, file.load())
-        except HeliographError as error:
-            log.error("the configuration has changed and is not used: %s", error)
-            continue
-        for what in changes.applied:
-            log.info("configuration: %s: takes effect now", what)
-        for what in changes.need_restart:
-            log.warning("configuration: %s: needs a restart", what)
-        if not changes.applied and not changes.need_restart:
-            log.info("configuration: read again, nothing has changed")
-        running = changes.settings
-        for apply in appliers:
-            apply(running)
+        with taking_up:
+            running = _take_up(file, running, appliers)
+
+
+def _take_up(file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]]) -> Settings:
+    """What runs from now on."""
+    try:
+        changes = compare(running, file.load())
+    except HeliographError as error:
+        log.error("the configuration has changed and is not used: %s", error)
+        return running
+    for what in changes.applied:
+        log.info("configuration: %s: takes effect now", what)
+    for what in changes.need_restart:
+        log.warning("configuration: %s: needs a restart", what)
+    if not changes.applied and not changes.need_restart:
+        log.info("configuration: read again, nothing has changed")
+    for apply in appliers:
+        apply(changes.settings)
+    return changes.settings
 
 
 async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:
@@ -197,7 +205,7 @@ def _give_up(epochs: SparkEpochs) -> NoReturn:
 
 def _start_log() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
@@ -214,5 +222,5 @@ def _say_notes(settings: Settings) -> None:
 
 
 def _report(line: str) -> None:
-    sys.stdout.write(f"{datetime.now():%H:%M:%S} {line}\n")
+    sys.stdout.write(f"{datetime.now():%H:%M:%S} {printable(line)}\n")
     sys.stdout.flush()

@@ -14,6 +14,7 @@ from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 from heliograph.preflight.steps import Step, Verdict, count_verdicts
 from heliograph.render import OutputFormat, render_rows
+from heliograph.text import printable, printable_lines
 
 _STEP_KEYS = ("verdict", "cluster", "role", "step", "subject", "what", "remedy")
 _ROW_KEYS = ("kind", "severity", "rule", "file", "line", "column", "key", *_STEP_KEYS)
@@ -58,7 +59,7 @@ def check(
     severities = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
     if output is OutputFormat.TABLE:
         for finding in found:
-            typer.echo(f"{finding.place or config}: {finding.severity}: {finding.text} [{finding.rule}]")
+            typer.echo(printable(f"{finding.place or config}: {finding.severity}: {finding.text} [{finding.rule}]"))
         typer.echo(", ".join(counted(number, severity) for severity, number in severities.items()))
     steps = [] if offline or settings is None else asyncio.run(_look_at_clusters(settings, app_user))
     verdicts = count_verdicts(steps)
@@ -78,7 +79,7 @@ def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> Non
 
     needs = needs_of(load_settings(config, secrets=secrets, offline=True))
     if output is OutputFormat.TABLE:
-        typer.echo("\n".join(need.text() for need in needs))
+        typer.echo(printable_lines("\n".join(need.text() for need in needs)))
     else:
         typer.echo(render_rows([row for need in needs for row in need.rows()], output))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
 from heliograph.filters import NameFilter
 from heliograph.render import OutputFormat
+from heliograph.text import printable_lines
 
 EXIT_FAILED = 1
 """It failed, or what was looked at is not as it should be."""
@@ -41,6 +43,11 @@ def parse_groups(pattern: str | None) -> NameFilter | None:
         return None if pattern is None else NameFilter((pattern,))
     except ConfigError as error:
         raise typer.BadParameter(f"{error.what}; {error.why}", param_hint="--groups") from error
+
+
+def exact(text: str) -> str:
+    """A file for another tool: every character counts, but for one who looks at it on a terminal."""
+    return printable_lines(text) if sys.stdout.isatty() else text
 
 
 def counted(number: int, noun: str, nouns: str = "") -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, flow_named
+from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, exact, flow_named
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.starts import StartPoint, parse_point
@@ -17,6 +17,7 @@ from heliograph.config.values import BadValue
 from heliograph.errors import HeliographError
 from heliograph.recovery.forms import PositionsFormat
 from heliograph.render import OutputFormat, render_csv, render_rows
+from heliograph.text import printable
 
 if TYPE_CHECKING:
     from heliograph.recovery.offsets_file import Given
@@ -65,12 +66,12 @@ def positions_list(
             places, problem = asyncio.run(list_places(settings, flow))
             found += (place for place in places if topic in (None, place.topic))
             if problem:
-                typer.echo(problem, err=True)
+                typer.echo(printable(problem), err=True)
         except HeliographError as error:
             problems.append(f"{flow.name}: {error}")
     _show_places(found, flows[0] if flows else None, output)
     for problem in problems:
-        typer.echo(problem, err=True)
+        typer.echo(printable(problem), err=True)
     if problems:
         raise typer.Exit(EXIT_FAILED)
 
@@ -78,7 +79,7 @@ def positions_list(
 def _show_places(found: Sequence[Place], flow: Flow | None, output: PositionsFormat) -> None:
     rows = [place.row() for place in found]
     if output is PositionsFormat.CSV:
-        typer.echo(render_csv(rows), nl=False)
+        typer.echo(exact(render_csv(rows)), nl=False)
     elif output is PositionsFormat.CONNECT:
         from heliograph.recovery.offsets_file import as_body
 

@@ -13,6 +13,7 @@ from heliograph.cli.options import (
     Output,
     Secrets,
     counted,
+    exact,
     flow_named,
     known_flows,
     parse_groups,
@@ -21,6 +22,7 @@ from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.recovery.forms import By, TranslationFormat
 from heliograph.render import OutputFormat, render_rows
+from heliograph.text import printable
 
 if TYPE_CHECKING:
     from heliograph.recovery.translate import Move
@@ -88,7 +90,8 @@ def translate(
     moves = asyncio.run(run_moves(settings, flow, plan.moves)) if execute else plan.moves
     _show_moves(moves, output, is_plan=not execute)
     for name in plan.unknown:
-        typer.echo(f'the group "{name}" has no place on "{flow.target}": it was never seen on "{source}"', err=True)
+        unknown = f'the group "{name}" has no place on "{flow.target}": it was never seen on "{source}"'
+        typer.echo(printable(unknown), err=True)
     if not moves and not plan.unknown:
         typer.echo(
             f'no group like "{pattern}" has a place on "{flow.target}": none was ever seen on "{source}"', err=True
@@ -101,7 +104,7 @@ def _show_moves(moves: list[Move], output: TranslationFormat, *, is_plan: bool) 
     from heliograph.recovery.translate import as_reset_file
 
     if output is TranslationFormat.CSV:
-        typer.echo(as_reset_file(moves), nl=False)
+        typer.echo(exact(as_reset_file(moves)), nl=False)
         return
     conclusion = f"{counted(len(moves), 'offset')}; nothing was written" if is_plan else ""
     typer.echo(render_rows([move.row() for move in moves], OutputFormat(output.value), conclusion=conclusion))

@@ -9,7 +9,7 @@ import typer
 
 from heliograph.cli import EXIT_INTERRUPTED
 from heliograph.cli.options import EXIT_FAILED, EXIT_NOT_STARTED, Configuration, Secrets
-from heliograph.errors import ConfigError, HeliographError, ProtocolError, StoreUnusable
+from heliograph.errors import ConfigError, HeliographError, StoreUnusable
 
 _IS_SECRET = re.compile(r"(?:[.]secret|password|token|(?:access|secret)[.]key)$", re.IGNORECASE)
 """Of Spark's settings, those whose value is a secret; `spark.kubernetes.*.secrets.NAME` names a folder."""
@@ -35,7 +35,7 @@ def run(
         run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []), secrets=secrets)
     except HeliographError as error:
         typer.echo(str(error), err=True)
-        code = EXIT_NOT_STARTED if isinstance(error, ConfigError | ProtocolError | StoreUnusable) else EXIT_FAILED
+        code = EXIT_NOT_STARTED if isinstance(error, ConfigError | StoreUnusable) else EXIT_FAILED
     leave(code)
 
 

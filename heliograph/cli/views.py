@@ -14,6 +14,7 @@ from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
 from heliograph.render import OutputFormat, render_rows
+from heliograph.text import printable
 
 if TYPE_CHECKING:
     from heliograph.views.groups import GroupView
@@ -61,7 +62,7 @@ def topics(
     if diff:
         problems += unread + _not_compared(flows, found)
     for problem in problems:
-        typer.echo(problem, err=True)
+        typer.echo(printable(problem), err=True)
     if problems:
         raise typer.Exit(EXIT_FAILED)
 
@@ -120,7 +121,7 @@ def groups(
     if found or not problems or output is not OutputFormat.TABLE:
         _show_groups(found, output)
     for problem in problems:
-        typer.echo(problem, err=True)
+        typer.echo(printable(problem), err=True)
     if problems:
         raise typer.Exit(EXIT_FAILED)
 

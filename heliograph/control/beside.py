@@ -39,7 +39,7 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
             if flow.leads():  # a process that stood still may have been replaced meanwhile
                 await step()
 
-        return Loop(f"{flow.name}: {what}", interval_s=interval_s, step=if_we_lead)
+        return Loop(flow.side_loops.loop(what), interval_s=interval_s, step=if_we_lead)
 
     source, target = flow.flow.source, flow.flow.target
     jobs = (

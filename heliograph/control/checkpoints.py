@@ -15,14 +15,15 @@ from typing import NamedTuple
 from heliograph.config.parts import State
 from heliograph.config.settings import Checkpoints
 from heliograph.control.group_sync import GroupSync
+from heliograph.control.left_out import LeftOut, encode_checkpoints
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.errors import NameRefused
 from heliograph.kafka.admin import EARLIEST, list_offsets
 from heliograph.kafka.commits import Commit, fetch_commits
 from heliograph.kafka.groups import DEAD, describe_groups, list_groups
-from heliograph.kafka.log import append
+from heliograph.kafka.log import append_apart
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
+from heliograph.mirror import formats, store
 from heliograph.mirror.copynames import plan_groups
 from heliograph.mirror.demand import checkpoints_topic
 from heliograph.mirror.flow import FlowDriver
@@ -128,6 +129,8 @@ class Carrier:
         self._last: dict[GroupPartition, Checkpoint] | None = None
         self._emission, self._writing = Turn(), Turn()
         self._failed: frozenset[str] = frozenset()
+        self._unkept = LeftOut(flow.name, "written down in the ledger")
+        self._unchecked = LeftOut(flow.name, "given checkpoints")
         self._is_slow = False
         self.skipped = 0
         """Records of the checkpoints topic that are no checkpoints."""
@@ -183,6 +186,7 @@ class Carrier:
         flow = self._flow
         answers = await describe_groups(flow.source, {name: seen.kind for name, seen in absent.items()})
         gone = [name for name, found in answers.found.items() if found.state == DEAD]
+        self._forget(gone)
         for name in gone:
             log.warning(
                 '%s: the group "%s" is gone from "%s"; its place on "%s" stays as it is',
@@ -192,6 +196,14 @@ class Carrier:
             [SeenGroup(group=name, state=DELETED, kind=absent[name].kind, time_ms=now_ms) for name in gone]
         )
         return {name: seen for name, seen in absent.items() if name not in gone}
+
+    def _forget(self, gone: Iterable[str]) -> None:
+        """Groups come and go for ever: what is known of those that are gone must not stay."""
+        there = {self._names.get(name, name) for name in gone}
+        self._unkept.forget(gone)
+        self._unchecked.forget(there)
+        if self._last is not None:
+            self._last = {place: item for place, item in self._last.items() if place[0] not in there}
 
     # -- a pass ----------------------------------------------------------------------------
 
@@ -300,7 +312,8 @@ class Carrier:
         untold: set[GroupPartition] = set()
         for group, found in commits.items():
             for where, commit in found.items():
-                entry = partitions[where.topic, where.partition].entry
+                known = partitions.get((where.topic, where.partition))
+                entry = known.entry if known is not None else None
                 found_there = self._translate((where.topic, where.partition), commit.offset)
                 name = self._names.get(group)
                 if name is None:
@@ -343,10 +356,14 @@ class Carrier:
         await self._write_down(moved)
 
     async def _write_down(self, groups: list[SeenGroup]) -> None:
+        """Whoever's record is too large for the ledger is left out alone."""
         if groups:
-            flow = self._flow
-            now_ms = int(time.time() * 1000)
-            await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, groups, now_ms=now_ms)
+            flow, topic = self._flow, self._flow.ledger_topic
+            records = {seen.group: [formats.encode_seen(flow.flow.group_id, seen)] for seen in groups}
+            refused = await append_apart(
+                flow.target, topic, 0, records, suspects=self._unkept.groups, now_ms=int(time.time() * 1000)
+            )
+            self._unkept.note(records, self._unkept.too_large(records, refused, topic))
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -366,9 +383,13 @@ class Carrier:
             self._last = last_of(checkpoints)
         news = plan_checkpoints(standings, self._last)
         if news:
-            records = [checkpoint.encode() for checkpoint in news]
-            await append(flow.target, topic, 0, records, now_ms=int(time.time() * 1000))
-            self._last |= last_of(news)
+            records, failed = encode_checkpoints(news)
+            refused = await append_apart(
+                flow.target, topic, 0, records, suspects=self._unchecked.groups, now_ms=int(time.time() * 1000)
+            )
+            failed |= self._unchecked.too_large(records, refused, topic)
+            self._unchecked.note({item.group for item in news}, failed)
+            self._last |= last_of(item for item in news if item.group not in failed)
         self._emission.take(began, interval_s=settings.interval_s)
 
 

@@ -22,6 +22,7 @@ from heliograph.kafka.log import append
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror import mm2, store
 from heliograph.mirror.access import admin_security
+from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.spells import Spell
 from heliograph.naming import HEARTBEATS
 
@@ -88,7 +89,7 @@ class Heartbeats:
             target.apply(settings, pairs)
 
     async def run(self) -> None:
-        """Write until cancelled; raises only what is a fault of our own."""
+        """Write until cancelled."""
         tasks = [asyncio.ensure_future(target.run()) for target in self._targets]
         try:
             await asyncio.gather(*tasks)
@@ -112,6 +113,7 @@ class _Target:
         self._factor = -1
         self._is_topic_there = False
         self._spell = Spell()
+        self._unforeseen = SideLoop("heartbeats", f'not written into "{alias}"')
         self._changed = asyncio.Event()
         self._cluster = Cluster(
             alias,
@@ -140,9 +142,13 @@ class _Target:
                 if not due:
                     await self._wait(STANDBY_LOOK_S)
                     continue
-                if await self._write(due):
+                is_written = False
+                with self._unforeseen:
+                    is_written = await self._write(due)
+                if is_written:
                     pause = FIRST_PAUSE_S
                     continue
+                self.failed += len(due)
                 await self._wait(pause * random.uniform(0.8, 1.2))
                 pause = min(pause * 1.5, LONGEST_PAUSE_S)
         finally:
@@ -164,7 +170,6 @@ class _Target:
             beats = [mm2.Heartbeat(source=source, target=target, time_ms=now_ms) for source, target in due]
             await append(self._cluster, HEARTBEATS, 0, [beat.encode() for beat in beats], now_ms=now_ms)
         except HeliographError as error:
-            self.failed += len(due)
             self._is_topic_there = False
             self._name(error)
             return False

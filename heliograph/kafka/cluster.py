@@ -127,6 +127,11 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
+    @property
+    def connections(self) -> int:
+        """How many are kept."""
+        return len(self._connections)
+
     async def connection(self, node_id: int, channel: str = MAIN) -> Connection:
         """The connection to one broker, opened when needed."""
         address = self.catalogue.brokers.get(node_id)
@@ -164,6 +169,13 @@ class Cluster:
             remedy="start the brokers that are down",
             error_code=LEADER_NOT_AVAILABLE,
         )
+
+    def topic_meta(self, topic: str, what: str) -> TopicMeta:
+        """What is known of a topic; raises if nothing is."""
+        meta = self.catalogue.topics.get(topic)
+        if meta is None:
+            raise self.no_leader(topic, 0, what, where=topic)
+        return meta
 
     async def any_connection(self) -> Connection:
         """A connection to some broker: one that is open, else the first that answers."""
@@ -269,7 +281,9 @@ class Cluster:
         except BaseException:
             connection.close()
             raise
+        self._connections = {kept: found for kept, found in self._connections.items() if found.is_open}
         self._connections[key] = connection
+        self._silent &= {*self._bootstrap, *self.catalogue.brokers.values()}
         return connection
 
     def tls_context(self) -> ssl.SSLContext | None:

@@ -27,6 +27,8 @@ GROUPS_PER_REQUEST = 500
 """An answer of some 50 kB, decoded within 10 ms."""
 IN_FLIGHT = 32
 """Requests on their way to one broker, or on one connection."""
+MOST_KNOWN = 20_000
+"""So many groups' coordinators are remembered, or twice as many as are asked for."""
 NO_COORDINATOR = (14, 15, 16)
 _SEVERAL_COORDINATORS = 4
 
@@ -97,6 +99,9 @@ async def _find_coordinators(cluster: Cluster, group_ids: list[str]) -> Answers[
         answers = await in_chunks(connection, unknown, partial(way, cluster), size=size)
         known.update(answers.found)
     found = {group_id: known[group_id] for group_id in group_ids if group_id in known}
+    if len(known) > max(MOST_KNOWN, 2 * len(found)):
+        known.clear()  # groups come and go; those that stay and are not asked for now are found again
+        known.update(found)
     return Answers(found=found, failed=answers.failed)
 
 

@@ -7,7 +7,7 @@ own loop moves the bulk. Leaders that moved are followed, within a time limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from heliograph.errors import BrokerRefused, EndUnseen, HeliographError, ProtocolError, Unreachable
@@ -22,6 +22,7 @@ from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 KeyValue = tuple[bytes, bytes | None]
 Group = Sequence[KeyValue]
@@ -42,6 +43,8 @@ PRODUCE_GRACE_S = 5.0
 """The same for a produce request, which the broker answers within the time that it is given."""
 APPEND_TIMEOUT_MS = 10_000
 TAIL_OFFSETS = 20
+_TOO_LARGE = (10, 18)
+"""For the topic's max.message.bytes, for its segments."""
 
 
 def fetch_version(connection: Connection, *, with_id: bool) -> int:
@@ -72,7 +75,8 @@ async def fetch_partition(
 
     async def attempt(leader: int) -> tuple[int, k01_fetch.FetchedPartition]:
         connection = await cluster.connection(leader, channel)
-        topic_id = cluster.catalogue.topics[topic].topic_id
+        meta = cluster.catalogue.topics.get(topic)  # another's refresh may have found it gone meanwhile
+        topic_id = meta.topic_id if meta is not None else NO_TOPIC_ID
         version = fetch_version(connection, with_id=topic_id != NO_TOPIC_ID)
         key = topic_id if k01_fetch.uses_topic_ids(version) else topic
         correlation_id = connection.next_correlation_id()
@@ -105,12 +109,47 @@ async def fetch_partition(
 
 
 async def append(cluster: Cluster, topic: str, partition: int, records: Sequence[KeyValue], *, now_ms: int) -> int:
-    """Append records to one partition with acks=all; the offset of the first one."""
+    """Append records to one partition with acks=all; the offset of the first one.
+
+    Records go in batches, in their order. If one is refused, those before it are written and those after it are not.
+    """
     bases = [
         await _append_batch(cluster, TopicPartition(topic, partition), batch, now_ms=now_ms)
         for batch in cut([record] for record in records)
     ]
     return bases[0] if bases else -1
+
+
+async def append_apart(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    records: Mapping[K, Sequence[KeyValue]],
+    *,
+    suspects: Collection[K] = (),
+    now_ms: int,
+) -> dict[K, BrokerRefused]:
+    """Append what belongs to several owners; whose records the broker finds too large is left out, and returned.
+
+    Suspects, who were too large the last time, are sent by themselves; the others together as long as all fit.
+    """
+    refused_ones: dict[K, BrokerRefused] = {}
+    together = {owner: found for owner, found in records.items() if owner not in suspects}
+    alone = [owner for owner in records if owner in suspects]
+    try:
+        await append(cluster, topic, partition, [pair for found in together.values() for pair in found], now_ms=now_ms)
+    except BrokerRefused as error:
+        if error.details.get("error_code") not in _TOO_LARGE:
+            raise
+        alone = list(records)
+    for owner in alone:
+        try:
+            await append(cluster, topic, partition, records[owner], now_ms=now_ms)
+        except BrokerRefused as error:
+            if error.details.get("error_code") not in _TOO_LARGE:
+                raise
+            refused_ones[owner] = error
+    return refused_ones
 
 
 async def append_all(

@@ -1,9 +1,12 @@
 """The driver: plans epochs, runs them on Spark, stops in time.
 
-One event loop; the Spark job of an epoch blocks a thread of its own. A flow joins the
-next plan when its life (`FlowLife`) has made it ready. Every change enters by the next
-plan; to bring it forward the driver tells the lanes, by a word in the ledger, to end
-their epoch now.
+One event loop, which owns all that is here and in the flows: leases are renewed in it, so nothing that may
+block runs in it. Whatever asks Spark does so in one of its threads, and gives back a value: one thread runs epochs,
+two watch executors, so that a question is answered while new executors are made ready. What those threads share is
+in `Epochs`.
+
+A flow joins the next plan when its life (`FlowLife`) has made it ready. Every change enters by the next plan; to
+bring it forward the driver tells the lanes, by a word in the ledger, to end their epoch now.
 """
 
 from __future__ import annotations
@@ -23,12 +26,15 @@ from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.here import this_process
 from heliograph.mirror.lease import LANE_SHARE
 from heliograph.mirror.life import FlowLife, Surroundings, counted
-from heliograph.mirror.model import EpochPlan, EpochTerms, FlowTerms, LedgerRow
+from heliograph.mirror.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
 from heliograph.mirror.shares import plan_shares
+from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
+sizes_log = logging.getLogger("heliograph.sizes")
+"""At level DEBUG: how much is kept in memory, now and then."""
 
 STOP_S = 1.4
 """How long lanes may take to end after the stop order; what they did not report is settled next time."""
@@ -46,14 +52,18 @@ TAKE_S = 0.5
 does not answer, is in a later one."""
 ORDER_S = 1.0
 """How long the next plan waits for the order to lanes of a failed job to be written."""
+CANCEL_S = 0.2
+"""How long a stop waits for Spark to take the order to cancel a job."""
 WORKFORCE_S = 1.0
 """How often Spark's executors are looked at."""
+SIZES_S = 10.0
+"""How often sizes are told to who wants to know them."""
 RATE_WEIGHT = 0.5
 """How much the last epoch counts in a partition's measured rate."""
 
 
 class Epochs(Protocol):
-    """What runs a plan: Spark, or a stand-in in tests. Blocking."""
+    """What runs a plan: Spark, or a stand-in in tests. Blocking: never to be asked in the event loop."""
 
     @property
     def is_local(self) -> bool:
@@ -92,6 +102,12 @@ class Driver:
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         for flow in self._flows:
             flow.names.meet([other.names for other in self._flows])
+        self._giving_out = {
+            flow.name: flow.side_loops.loop(
+                "partitions not given to lanes", again="partitions are given to lanes again"
+            )
+            for flow in self._flows
+        }
         self._refused = 0
         """Flows that cannot be mirrored as they are configured."""
         me = this_process()
@@ -110,7 +126,7 @@ class Driver:
         self._has_strays = False
         """Lanes did not end in time: a standby has to wait until our leases run out."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
-        self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-watch")
+        self._watchers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="spark-watch")
         self._planned_for = Workforce(frozenset(), 0)
         self._held: dict[PartitionKey, float] = {}
         """Partitions that no lane may have yet, and until when."""
@@ -164,6 +180,17 @@ class Driver:
             raise self._failure
         self._report(str(self._moved))
 
+    def sizes(self) -> dict[str, int]:
+        """How much is kept in memory from epoch to epoch, for who looks whether it grows."""
+        flows = [flow.sizes() for flow in self._flows]
+        return {
+            "rates": len(self._rates),
+            "held": len(self._held),
+            "tasks": len(self._tasks),
+            **{name: sum(found[name] for found in flows) for name in flows[0]},
+            "shown": sum(len(life.progress) for life in self._lives),
+        }
+
     def stands_by(self, source: str, target: str) -> bool:
         """Whether what concerns two clusters is another process's to write, or may be.
 
@@ -191,6 +218,8 @@ class Driver:
             self._report(f"Spark is up after {time.monotonic() - began:.1f} s{waits}")
             if not self._epochs.is_local:
                 self._spawn(self._watch_workforce())
+            if sizes_log.isEnabledFor(logging.DEBUG):
+                self._spawn(self._tell_sizes())
             await self._run_epochs()
 
     def _replan_soon(self) -> None:
@@ -219,18 +248,22 @@ class Driver:
     async def _run_epochs(self) -> None:
         pause, spell = 0.0, Spell()
         while not self._stopping.is_set():
+            workforce = await self._workforce()
+            if workforce is None:
+                return
             self._begin_plan()
             told = self._terms()
-            lives = [life for life in self._lives if life.flow.name in told]
+            plan = self._plan([flow for flow in self._flows if flow.name in told], workforce)
+            planned = {item.flow for lane in plan.lanes for item in lane}
+            lives = [life for life in self._lives if life.flow.name in planned]
             flows = [life.flow for life in lives]
-            plan = self._plan(flows)
             if not plan.lanes:
                 if not await self._wait_for_replan():
                     return
                 continue
             for life in lives:
                 life.resting.clear()
-            terms = self._epoch_terms(plan, told)
+            terms = self._epoch_terms(plan, {name: terms for name, terms in told.items() if name in planned})
             try:
                 rows = await self._run_epoch(plan, terms, flows)
                 if rows is None:
@@ -244,16 +277,28 @@ class Driver:
                 pause = min(max(0.5, pause * 2), 10.0)
                 if spell.is_news(str(error)):
                     log.warning("%s; the next epoch follows in %.1f s", error, pause)
-                ended = await self._order_end(flows, plan.epoch_id, ORDER_S)  # lanes that outlived their job
-                await self._interruptible_sleep(pause)
-                for flow in flows:
-                    flow.take_written()
-                if error.details.get("lanes_may_live") and not self._epochs.is_local:
-                    self._wait_for_lost_lanes(terms, flows, ended)
+                await self._recover(error, terms, flows, pause)
             finally:
                 self._epoch_began = None
                 for life in lives:
                     life.rest()
+
+    async def _recover(
+        self, error: HeliographError, terms: EpochTerms, flows: Sequence[FlowDriver], pause_s: float
+    ) -> None:
+        """After a failed job: go on from what its lanes wrote down, when those that outlived it cannot harm."""
+        ended = await self._order_end(flows, terms.epoch_id, ORDER_S)
+        await self._interruptible_sleep(pause_s)
+        for flow in flows:
+            flow.take_written()
+        if error.details.get("lanes_may_live") and not self._epochs.is_local:
+            self._wait_for_lost_lanes(terms, flows, ended)
+
+    async def _workforce(self) -> Workforce | None:
+        """Spark's executors now; None if it is time to stop before it answers."""
+        asking = asyncio.get_running_loop().run_in_executor(self._watchers, lambda: self._epochs.workforce)
+        await self._first_of(asking, self._stopping.wait())
+        return None if self._stopping.is_set() else asking.result()
 
     def _terms(self) -> dict[str, FlowTerms]:
         """What lanes are told of each flow that can be in the next plan."""
@@ -282,7 +327,7 @@ class Driver:
         """A lane on an executor that is cut off may still send. Where nothing else stands between it and another
         lane, because the target has forgotten us or no later count shuts it out, the partition waits for its end."""
         now_ms = int(time.time() * 1000)
-        old = [item for flow in flows for item in flow.assignments() if may_be_forgotten(item.entry, now_ms)]
+        old = [item for flow in flows for item in self._assignments(flow) if may_be_forgotten(item.entry, now_ms)]
         if old:
             self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
             log.warning(
@@ -292,13 +337,22 @@ class Driver:
             )
             asyncio.get_running_loop().call_later(seconds, self._replan.set)
 
-    def _plan(self, flows: Sequence[FlowDriver]) -> EpochPlan:
+    def _assignments(self, flow: FlowDriver) -> list[Assignment]:
+        """What a flow has for lanes; nothing if that fails: the others are copied, and a later plan tries again."""
+        with self._giving_out[flow.name]:
+            return flow.assignments()
+        asyncio.get_running_loop().call_later(self._settings.epoch_ms / 1000, self._replan.set)
+        return []
+
+    def _plan(self, flows: Sequence[FlowDriver], workforce: Workforce) -> EpochPlan:
         self._epoch_id += 1
-        self._planned_for = self._epochs.workforce
+        self._planned_for = workforce
         now = time.monotonic()
         self._held = {key: until for key, until in self._held.items() if until > now}
+        copied = {(flow.name, *where) for flow in self._flows for where in flow.entries}
+        self._rates = {key: rate for key, rate in self._rates.items() if key in copied}
         assignments = {
-            flow.name: [item for item in flow.assignments() if key_of(item) not in self._held] for flow in flows
+            flow.name: [item for item in self._assignments(flow) if key_of(item) not in self._held] for flow in flows
         }
         tasks_max = {flow.name: flow.flow.tasks_max for flow in flows}
         self._useful = useful_lanes({name: len(together(items)) for name, items in assignments.items()}, tasks_max)
@@ -326,7 +380,8 @@ class Driver:
             orders.cancel()
             if not done:
                 log.warning("the lanes did not end in time; what they copied last is settled at the next start")
-                self._epochs.cancel()
+                cancelling = asyncio.get_running_loop().run_in_executor(self._watchers, self._epochs.cancel)
+                await asyncio.wait({cancelling}, timeout=CANCEL_S)
                 return None
         elif job.exception() is None and time.monotonic() - began < terms.duration_ms / 1000 - EARLY_S:
             log.warning("epoch %d ended early: its lanes did not hear that we lead", plan.epoch_id)
@@ -361,20 +416,27 @@ class Driver:
     async def _watch_workforce(self) -> None:
         """Executors come and go: a new one is made ready while the lanes run on, then all are planned anew."""
         loop = asyncio.get_running_loop()
+        watching = SideLoop("Spark", "executors not watched", final=(SparkFailed,))  # which means that its JVM is gone
         said = ""
         while True:
-            await asyncio.sleep(WORKFORCE_S)
-            now = await loop.run_in_executor(self._watcher, lambda: self._epochs.workforce)
-            planned = self._planned_for
-            if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
-                log.info("Spark: %s", planned.change_to(now))
-                self._replan.set()
-            try:
-                await loop.run_in_executor(self._watcher, self._epochs.equip)
-            except SparkFailed as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("%s", error)
+            await asyncio.sleep(WORKFORCE_S if watching.error is None else watching.pause_s)
+            with watching:
+                now = await loop.run_in_executor(self._watchers, lambda: self._epochs.workforce)
+                planned = self._planned_for
+                if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
+                    log.info("Spark: %s", planned.change_to(now))
+                    self._replan.set()
+                try:
+                    await loop.run_in_executor(self._watchers, self._epochs.equip)
+                except SparkFailed as error:
+                    if str(error) != said:
+                        said = str(error)
+                        log.warning("%s", error)
+
+    async def _tell_sizes(self) -> None:
+        while True:
+            await asyncio.sleep(SIZES_S)
+            sizes_log.debug("kept: %s", ", ".join(f"{name} {size}" for name, size in self.sizes().items()))
 
     async def _first_of(self, job: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
         """Wait until either is done; the other wish is dropped, the job goes on."""

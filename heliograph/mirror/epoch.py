@@ -62,6 +62,13 @@ DEFAULTS = {
     "spark.task.maxFailures": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.executor.processTreeMetrics.enabled": "false",
+    # What Spark remembers for its UI, which we do not show: epochs go on for weeks.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.retainedDeadExecutors": "20",
+    "spark.ui.dagGraph.retainedRootRDDs": "20",
+    "spark.sql.ui.retainedExecutions": "20",
     # Spark's own default knows no keys, credentials and JAAS lines.
     "spark.redaction.regex": r"(?i)secret|password|passphrase|token|credential|jaas|access[.]?key|[._-]key\b",
 }
@@ -74,7 +81,11 @@ LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 
 
 class SparkEpochs:
-    """A Spark session that runs epochs. Blocking: one thread runs them, another may watch and equip executors."""
+    """A Spark session that runs epochs. Blocking: one thread starts it and runs them, others may watch and equip
+    executors meanwhile; every call into the JVM waits for as long as that stands still.
+
+    What these threads share has one writer, and is replaced as a whole: who reads it sees the value before or after.
+    """
 
     def __init__(self, *, master: str | None, slots: int, conf: Mapping[str, str], ships: bool = True) -> None:
         self.is_local = is_local(master)
@@ -86,12 +97,16 @@ class SparkEpochs:
         settings["spark.master"] = master or conf.get("spark.master") or f"local[{slots}]"
         self.settings = settings
         self._session: SparkSession | None = None
+        """Written by `start`, before any other thread comes."""
         self._log: IO[bytes] | None = None
         self._log_wanted = False
+        """Any thread may set it when something failed; `abandon` reads it at the end."""
         self._ships = ships
         self._equipping = threading.Lock()
+        """Held by whoever makes executors ready: it owns `_equipped` and `_losses`."""
         self._equipped: frozenset[str] = frozenset()
         self._lanes_running = 0
+        """Written by the thread that runs epochs; `equip` leaves these slots alone."""
         self._losses = Spell()
 
     def start(self) -> None:

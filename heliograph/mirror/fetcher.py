@@ -82,7 +82,8 @@ class Fetcher:
         self._spawn = spawn
         self._pace = pace
         self._memory = memory.flow(self._queued_bytes)
-        self._copies: dict[int, list[PartitionCopy]] = {}
+        self._copies: dict[int, dict[PartitionCopy, None]] = {}
+        """By broker, in order; a thousand leave one at once when it goes."""
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
         self._homeless: dict[PartitionCopy, HeliographError | None] = {}
@@ -142,14 +143,14 @@ class Fetcher:
 
     def _unhome(self, copy: PartitionCopy) -> None:
         if copy.fetch_node is not None:
-            self._copies[copy.fetch_node].remove(copy)
+            del self._copies[copy.fetch_node][copy]
             copy.fetch_node = None
 
     def _place(self, copy: PartitionCopy, node: int) -> None:
         self._unhome(copy)
         self._homeless.pop(copy, None)
         copy.fetch_node = node
-        self._copies.setdefault(node, []).append(copy)
+        self._copies.setdefault(node, {})[copy] = None
         self._wakes.setdefault(node, asyncio.Event()).set()
         loop = self._loops.get(node)
         if loop is None or loop.done():

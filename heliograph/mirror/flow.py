@@ -47,6 +47,7 @@ from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
 from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
+from heliograph.mirror.side_loops import SideLoops
 from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, past_of, place_of
 from heliograph.mirror.starts import find_starts, tell_beginnings
@@ -99,6 +100,8 @@ class FlowDriver:
         """Of the stopped ones, those that a restart may help."""
         self.has_failed = asyncio.Event()
         self.throttling = Throttling(flow.name)
+        self.side_loops = SideLoops(flow.name)
+        """What runs beside the copying, and which of it fails."""
         self._waits = Waits(flow.name)
         self._unwritten = Unwritten(flow.name)
         self._absent = Spell()
@@ -145,7 +148,7 @@ class FlowDriver:
         topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
         obstacles.refuse_too_many_replicas(flow, target, wanted.values())
         await self._ensure_internal(topic, vital={flow.offset_storage_topic, topic})
-        identity = (topic, self.target.catalogue.topics[topic].topic_id)
+        identity = (topic, self.target.topic_meta(topic, "opening the ledger").topic_id)
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
             return
@@ -180,7 +183,7 @@ class FlowDriver:
         except ClusterChanged as error:
             await self.losses.keep_changed(error, self.ledger_topic)
             raise
-        await self._lacks.write_down(self.ledger_topic)
+        await self.write_condition()
         if await forgets_producers(self.target):
             log.warning('%s: "%s" %s', self.name, flow.target, obstacles.FORGETFUL)
         if flow.provenance_headers:
@@ -210,10 +213,12 @@ class FlowDriver:
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
-        came_back = await self._lacks.look(list(self.names.plan().wanted))
+        return await self._lacks.look(list(self.names.plan().wanted))
+
+    async def write_condition(self) -> None:
+        """For `status`: which rights are missing, and which side loops fail."""
         if self.ledger_topic:
-            await self._lacks.write_down(self.ledger_topic)
-        return came_back
+            await self._lacks.write_down(self.ledger_topic, self.side_loops.failing())
 
     def leads(self) -> bool:
         """Whether this process leads the flow, for certain: who does not writes nothing."""
@@ -253,10 +258,11 @@ class FlowDriver:
         target = await self.targets.ensure(source, wanted)
         places = Places(self.flow, self._standing.known, source=source, target=target)
         present = places.present(wanted, begun=self._standing.begun)
-        for topic, text in places.remapped(wanted):
+        remapped = dict(places.remapped(wanted))
+        for topic, text in remapped.items():
             if self._remapped.get(topic) != text:
-                self._remapped[topic] = text
                 log.info("%s: %s: %s", self.name, topic, text)
+        self._remapped = remapped
         gone = self._standing.keep_only(present)
         for line in tell_gone(gone, source, wanted):
             log.warning("%s: %s", self.name, line)
@@ -568,6 +574,19 @@ class FlowDriver:
         """Tell the lanes of this epoch, and of all before it, to end now."""
         order = formats.Order(owner=owner, end_epoch=epoch_id)
         await store.write_order(self.target, self.ledger_topic, self.flow.group_id, order)
+
+    def sizes(self) -> dict[str, int]:
+        """How much of what is kept could grow."""
+        clients = (self.source, self.target)
+        return {
+            "partitions": len(self.entries),
+            "ledger": len(self.ledger.partitions),
+            "causes": len(self._waits),
+            "missed": len(self.missed),
+            "limits": len(self.targets),
+            "connections": sum(client.connections for client in clients),
+            "coordinators": sum(len(client.coordinators) for client in clients),
+        }
 
     def close(self) -> None:
         self._lacks.close()

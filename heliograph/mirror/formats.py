@@ -147,12 +147,15 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """The driver's word to whoever asks: what the flow lacks, and since when this is known."""
+    """The driver's word to whoever asks: what the flow lacks, what fails beside its copying, and since when this is
+    known."""
 
     lacks: tuple[str, ...]
     is_blocked: bool
     """Nothing, or not all, is copied for lack of it."""
     time_ms: int
+    failing: tuple[str, ...] = ()
+    """Side loops whose last try failed, each with its error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +327,7 @@ def encode_condition(group_id: str, condition: Condition) -> tuple[bytes, bytes]
                 "lacks": list(condition.lacks),
                 "blocked": condition.is_blocked,
                 "ms": condition.time_ms,
+                **({"failing": list(condition.failing)} if condition.failing else {}),
             }
         ),
     )
@@ -480,7 +484,8 @@ def _parse_throttle(rest: list[Any], fields: dict[str, Any]) -> Throttle:
 
 def _parse_condition(_: list[Any], fields: dict[str, Any]) -> Condition:
     lacks = tuple(str(text) for text in fields["lacks"])
-    return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]))
+    failing = tuple(str(text) for text in fields.get("failing", ()))
+    return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]), failing=failing)
 
 
 def _parse_claim(rest: list[Any], fields: dict[str, Any]) -> Claim:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import NotAuthorized, UnsupportedVersion
@@ -13,6 +14,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.mirror import formats, store
 from heliograph.mirror.grants import Grant, Grants
 from heliograph.mirror.rights import Resource
+from heliograph.mirror.side_loops import Failing
 from heliograph.mirror.spells import Spell
 
 log = logging.getLogger("heliograph")
@@ -29,7 +31,7 @@ class Lacks:
         self._source, self._target = source, target
         self._grants = Grants(flow, settings, source=source, target=target)
         self._missing: dict[str, Grant] = {}
-        self._is_written = False
+        self._written: formats.Condition | None = None
         self._spell = Spell()
 
     def apply(self, flow: Flow, settings: Settings) -> None:
@@ -54,22 +56,26 @@ class Lacks:
         back = [grant for what, grant in self._missing.items() if what not in missing]
         for grant in back:
             log.info("%s: no longer missing: %s", self._flow.name, grant.right)
-        if missing.keys() != self._missing.keys():
-            self._is_written = False
         self._missing = missing
         return bool(back)
 
-    async def write_down(self, ledger_topic: str) -> None:
-        """For `status`, if it has changed; where that is not allowed the log alone has it."""
-        if self._is_written:
-            return
+    async def write_down(self, ledger_topic: str, failing: Sequence[Failing]) -> None:
+        """For `status`, if it has changed, with the side loops that fail; where that is not allowed the log alone has
+        it."""
         blocked = any(grant.right.is_vital for grant in self._missing.values())
-        condition = formats.Condition(lacks=tuple(self._missing), is_blocked=blocked, time_ms=int(time.time() * 1000))
+        condition = formats.Condition(
+            lacks=tuple(self._missing),
+            is_blocked=blocked,
+            failing=tuple(map(str, failing)),
+            time_ms=int(time.time() * 1000),
+        )
+        if self._written is not None and replace(self._written, time_ms=condition.time_ms) == condition:
+            return
         try:
             await store.write_condition(self._target, ledger_topic, self._flow.group_id, condition)
         except NotAuthorized:
             return
-        self._is_written = True
+        self._written = condition
 
     def forbid(self, topic: str, operations: Collection[Operation]) -> bool:
         """Whether one of the operations on a target's topic is among what is missing."""

@@ -26,7 +26,11 @@ from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.settling_room import SettlingRoom
 
+ClientKey = tuple[str, Side, str, tuple[BrokerAddress, ...]]
+"""A flow, a side of it, and how that cluster is reached."""
 PARENT_CHECK_S = 0.5
+IDLE_EPOCHS = 20
+"""A client that no lane here asked for in so many epochs is closed: its flow runs elsewhere, or otherwise, by now."""
 
 
 def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -> list[LedgerRow]:
@@ -38,6 +42,7 @@ def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -
     in cycles may hold receive buffers, so it is collected before the next epoch counts its memory.
     """
     loop = _worker.loop()
+    _worker.begin(terms.epoch_id)
     gc.disable()
     rows = loop.run_until_complete(Lane(lane, assignments, terms).run())
     gc.collect()
@@ -50,37 +55,47 @@ class _Worker:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
-        self._clusters: dict[tuple[str, Side, str, tuple[BrokerAddress, ...]], Cluster] = {}
+        self._clusters: dict[ClientKey, Cluster] = {}
+        self._used: dict[ClientKey, int] = {}
+        """The epoch in which each of them was last asked for."""
+        self._epoch_id = 0
         self.pool = BufferPool()
         self._paces: dict[str, Pace] = {}
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
             # A forked child has its parent's sockets: start afresh.
-            self._clusters, self.pool = {}, BufferPool()
+            self._clusters, self._used, self.pool = {}, {}, BufferPool()
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
             give_threads(self._loop)
             raise_limit()
             gc.freeze()  # what was imported stays; collections need not look at it
         return self._loop
 
+    def begin(self, epoch_id: int) -> None:
+        """Close the clients that are not in use any more."""
+        self._epoch_id = epoch_id
+        for key in [key for key, used in self._used.items() if used < epoch_id - IDLE_EPOCHS]:
+            self._close(key)
+
     def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster:
         """The client of a flow on one side, whichever lane it is for: Spark gives a worker other lanes from epoch to
         epoch, and connections for each of them would add up."""
         alias, bootstrap, security = terms.access(side)
         key = terms.name, side, alias, bootstrap
+        self._used[key] = self._epoch_id
         cluster = self._clusters.get(key)
         if cluster is None:
-            self._close(terms.name, side)
+            for former in [known for known in self._clusters if known[:2] == key[:2]]:
+                self._close(former)  # the cluster has other addresses now
             cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self.pool)
         cluster.client_id = client_id  # quotas go by it, and it names the lane
         cluster.security = security  # what is open stays; the next connection has the new secrets
         return cluster
 
-    def _close(self, flow: str, side: Side) -> None:
-        """The cluster has other addresses now."""
-        for key in [key for key in self._clusters if key[:2] == (flow, side)]:
-            self._clusters.pop(key).close()
+    def _close(self, key: ClientKey) -> None:
+        del self._used[key]
+        self._clusters.pop(key).close()
 
     def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None:
         if bytes_per_second is None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.errors import ConfigError, HeliographError, ProtocolError
+from heliograph.errors import ConfigError, InternalError
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
@@ -24,7 +23,7 @@ from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import FlowTerms, LedgerRow
 from heliograph.mirror.progress import Progress
 from heliograph.mirror.seen import Change
-from heliograph.mirror.spells import Spell
+from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.tenure import Tenure
 
 log = logging.getLogger("heliograph")
@@ -81,14 +80,18 @@ class FlowLife:
         """Set while no epoch of ours runs that has the flow, and all that one reported is answered."""
         self.resting.set()
         self._around = around
-        self._progress = Progress()
-        self._rows_taken = Spell()
+        self.progress = Progress()
+        self._leading = self._loop("leading", again="leading again", final=(ConfigError,))
+        self._rows_taken = self._loop("what lanes report is not answered", again="what lanes report is answered again")
         self._taking: asyncio.Task[None] | None = None
         """What the last epoch reported is being answered."""
-        self._told = Spell()
+        self._told = self._loop("not in the plan", again="in the plan again")
         self._telling: asyncio.Task[None] | None = None
         self._led_at = float("-inf")
         self._lead_pause_s = 0.0
+
+    def _loop(self, what: str, *, again: str = "", final: tuple[type[Exception], ...] = ()) -> SideLoop:
+        return self.flow.side_loops.loop(what, again=again, final=final)
 
     async def live(self) -> None:
         """Come to lead a flow, keep it company while it is ours, stand by when it is not, and so on."""
@@ -99,9 +102,13 @@ class FlowLife:
             await flow.changed.wait()
             flow.changed.clear()
         following: list[asyncio.Task[None]] = []
+        goes_on = True
         try:
-            while await self._come_to_lead(following) and await self._lead():
-                continue
+            while goes_on:
+                with self._leading.lasting():
+                    goes_on = await self._come_to_lead(following) and await self._lead()
+                if self._leading.error is not None:
+                    await asyncio.sleep(self._leading.pause_s)
         finally:
             await _end(following)
 
@@ -112,7 +119,7 @@ class FlowLife:
         async def bid() -> None:
             await flow.open()
             if not following:
-                following.append(self._around.spawn(self._listen()))
+                following.append(self._around.spawn(self._loop("following the ledger").keep(self._listen)))
             self.is_waiting = not await self.tenure.bid()
 
         self.is_waiting = True
@@ -127,18 +134,16 @@ class FlowLife:
         flow = self.flow
         holding, mirroring = asyncio.ensure_future(self.tenure.hold(flow.open)), asyncio.ensure_future(self._mirror())
         try:
-            await asyncio.wait({holding, mirroring}, return_when=asyncio.FIRST_COMPLETED)
-            is_of_use = not mirroring.done()
-            for task in (holding, mirroring):
-                if task.done():
-                    task.result()
+            ended, _ = await asyncio.wait({holding, mirroring}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _end([holding, mirroring])
         self.is_waiting = True
         self._around.replan()
         await self.resting.wait()
         await self.tenure.release()
-        return is_of_use
+        for task in ended:
+            task.result()
+        return mirroring not in ended
 
     async def _mirror(self) -> None:
         """Bring a flow that we lead into the plan, and keep it company; ends only if it cannot be mirrored."""
@@ -147,43 +152,39 @@ class FlowLife:
             return
         topics = len({topic for topic, _ in flow.entries})
         self._around.report(f"{flow.name}: {counted(topics, 'topic')}, {counted(len(flow.entries), 'partition')}")
-        loops = (
-            self._discover_loop(),
-            self._progress_loop(),
-            self._rights_loop(),
-            self._restart_loop(),
-            *self._around.beside(flow),
-        )
+        own = {
+            "looking for topics": self._discover_loop,
+            "telling progress": self._progress_loop,
+            "looking at rights": self._rights_loop,
+            "restarting partitions": self._restart_loop,
+        }
+        loops = [self._loop(what).keep(run) for what, run in own.items()]
         self.is_ready = True
         self._around.replan()
         try:
-            await asyncio.gather(*map(self._around.spawn, loops))
+            await asyncio.gather(*map(self._around.spawn, (*loops, *self._around.beside(flow))))
         finally:
             self.is_ready = False
 
     async def _until_done(self, attempt: Callable[[], Awaitable[None]]) -> bool:
         """Try again and again until the clusters answer; False if that is of no use."""
         flow = self.flow
-        pause, spell = 1.0, Spell()
+        starting = self._loop("not started yet", again="started", final=(ConfigError,))
         while True:
             try:
-                await attempt()
-                if lasted := spell.end():
-                    log.info("%s: started %s", flow.name, lasted)
-                return True
-            except (ConfigError, ProtocolError) as error:
+                with starting:
+                    await attempt()
+            except ConfigError as error:
                 if await self._may_restart(str(error)):
                     continue
                 if not self._around.goes_without():
                     raise
                 log.error("%s: not mirrored: %s", flow.name, error)
                 return False
-            except HeliographError as error:
-                self.is_waiting = False  # nobody else is known to lead
-                if spell.is_news(str(error)):
-                    log.warning("%s: not started yet: %s; trying again", flow.name, error)
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-            pause = min(pause * 1.5, 10.0)
+            if starting.error is None:
+                return True
+            self.is_waiting = False  # nobody else is known to lead
+            await asyncio.sleep(starting.pause_s)
 
     async def _may_restart(self, why: str) -> bool:
         """Wait until what failed for good may be tried again; False if it is not to be."""
@@ -218,28 +219,19 @@ class FlowLife:
 
     def terms(self) -> FlowTerms | None:
         """What lanes are told; None if that cannot be said now, and the next plan follows when it can."""
-        try:
-            terms = self.flow.terms()
-        except HeliographError as error:
-            if self._told.is_news(str(error)):
-                log.warning("%s: not in the plan: %s; trying again", self.flow.name, error)
-            if self._telling is None or self._telling.done():
-                self._telling = self._around.spawn(self._until_told())
-            return None
-        if lasted := self._told.end():
-            log.info("%s: in the plan again %s", self.flow.name, lasted)
-        return terms
+        with self._told:
+            return self.flow.terms()
+        if self._telling is None or self._telling.done():
+            self._telling = self._around.spawn(self._until_told())
+        return None
 
     async def _until_told(self) -> None:
         """Look again and again, without a plan: the others copy meanwhile."""
-        while True:
+        while self._told.error is not None:
             await asyncio.sleep(TERMS_S)
-            try:
+            with self._told:
                 self.flow.terms()
-            except HeliographError:
-                continue
-            self._around.replan()
-            return
+        self._around.replan()
 
     def take_rows(self, rows: Sequence[LedgerRow]) -> asyncio.Task[None]:
         """What the lanes of an epoch report; until it is answered the flow is in no plan."""
@@ -257,24 +249,20 @@ class FlowLife:
         """Of a flow that another leads now the ledger has it."""
         if not self.is_ready:
             return
-        try:
+        with self._rows_taken:
             await self.flow.take_rows(rows)
-        except HeliographError as error:
-            if self._rows_taken.is_news(str(error)):
-                log.warning("%s: %s", self.flow.name, error)
-        else:
-            if lasted := self._rows_taken.end():
-                log.info("%s: what lanes report is answered again %s", self.flow.name, lasted)
+        if isinstance(self._rows_taken.error, InternalError):
+            self.flow.take_written()  # rows behind the one that failed were not taken; the ledger has what they say
 
     # -- beside the epochs ---------------------------------------------------------------
 
     async def _discover_loop(self) -> None:
         flow = self.flow
-        spell = Spell()
+        looking = self._loop("topics not refreshed", again="topics are refreshed again")
         took_s = 0.0
         while True:
             interval = flow.flow.refresh_topics_interval_s
-            is_whole = flow.is_complete and not flow.missed
+            is_whole = flow.is_complete and not flow.missed and looking.error is None
             pause = interval if is_whole else min(interval, INCOMPLETE_S)
             wanted = flow.flow.refresh_topics_enabled or not is_whole
             try:
@@ -286,15 +274,9 @@ class FlowLife:
             if not flow.flow.is_running or not flow.leads():
                 continue
             began = time.monotonic()
-            try:
+            with looking:
                 if await flow.discover():
                     self._around.replan_soon()
-            except HeliographError as error:
-                if spell.is_news(str(error)):
-                    log.warning("%s: topics not refreshed: %s; trying again", flow.name, error)
-            else:
-                if lasted := spell.end():
-                    log.info("%s: topics are refreshed again %s", flow.name, lasted)
             took_s = time.monotonic() - began
 
     async def _restart_loop(self) -> None:
@@ -311,38 +293,32 @@ class FlowLife:
     async def _rights_loop(self) -> None:
         """Name rights that are missing; take up what was waiting for one when it is back."""
         flow = self.flow
-        spell = Spell()
+        looking = self._loop("rights not looked at", again="rights are looked at again")
+        telling = self._loop("what fails is not written down", again="what fails is written down again")
         while True:
             await asyncio.sleep(RIGHTS_S)
-            try:
+            with looking:
                 if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
                     flow.changed.set()
                     self.tenure.stir()
-            except HeliographError as error:
-                if spell.is_news(str(error)):
-                    log.warning("%s: rights not looked at: %s; trying again", flow.name, error)
-            else:
-                if lasted := spell.end():
-                    log.info("%s: rights are looked at again %s", flow.name, lasted)
+            with telling:
+                if flow.leads():
+                    await flow.write_condition()
 
     async def _listen(self) -> None:
         """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
         flow = self.flow
-        spell = Spell()
+        reading = self._loop("the ledger cannot be read", again=f'"{flow.flow.target}" answers again')
         while True:
             ledger = flow.ledger
-            try:
+            with reading:
                 answer = await fetch_partition(
                     flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
                 )
                 records = list(formats.iter_ledger(answer.records, ledger.end))
-            except HeliographError as error:
-                if spell.is_news(error.code):
-                    log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
+            if reading.error is not None:
                 await asyncio.sleep(1.0)
                 continue
-            if lasted := spell.end():
-                log.info('%s: "%s" answers again %s', flow.name, flow.flow.target, lasted)
             if flow.ledger is not ledger:
                 continue  # it is kept elsewhere now
             for key, value, following in records:
@@ -358,7 +334,7 @@ class FlowLife:
             match word:
                 case formats.EntryRecord():
                     flow.ledger_moved.set()
-                    self._progress.note(word.topic, word.partition, word.entry)
+                    self.progress.note(word.topic, word.partition, word.entry)
                 case formats.Trouble():
                     flow.note_trouble(word)
                     if word.final:
@@ -372,12 +348,13 @@ class FlowLife:
 
     async def _progress_loop(self) -> None:
         flow = self.flow
-        progress = self._progress
+        progress = self.progress
         for (topic, partition), entry in flow.entries.items():
             progress.note(topic, partition, entry)
         progress.line(time.monotonic())
         while True:
             await asyncio.sleep(PROGRESS_S)
+            progress.keep_only(flow.entries)
             line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
             home = f"{flow.left_out:,} came home" if flow.left_out else ""
             if self._around.is_copying():

@@ -82,6 +82,7 @@ class Checkpoint:
         )
 
     def encode(self) -> tuple[bytes, bytes]:
+        """Raises ValueError if a string does not fit: Kafka has no limit of its own for metadata."""
         key = _text(self.group) + _text(self.topic) + _INT32.pack(self.partition)
         return key, _CHECKPOINT.pack(VERSION, self.upstream, self.downstream) + _text(self.metadata)
 

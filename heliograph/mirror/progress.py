@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from heliograph.mirror.model import Entry
 
 
@@ -23,6 +25,13 @@ class Progress:
             self._records += entry.n
             self._bytes += entry.bytes_copied
         self._entries[topic, partition] = entry
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keep_only(self, present: Collection[tuple[str, int]]) -> None:
+        """Others are not copied any more: they have no lag."""
+        self._entries = {where: entry for where, entry in self._entries.items() if where in present}
 
     @property
     def lag(self) -> int:

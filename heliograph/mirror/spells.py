@@ -10,6 +10,12 @@ log = logging.getLogger("heliograph")
 
 Clock = Callable[[], float]
 
+MOST_SAID = 100
+"""So many causes of one spell are remembered as said; the one that was met longest ago is forgotten first."""
+MOST_CAUSES = 50
+"""So many causes keep partitions waiting by name; those that come later share one."""
+OTHER_CAUSES = 'further causes; "heliograph topics" has each partition\'s own'
+
 
 class Spell:
     """One job's trouble, from the first failure to the next success."""
@@ -17,7 +23,7 @@ class Spell:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._began = 0.0
-        self._said: set[str] = set()
+        self._said: dict[str, None] = {}
         self.tries = 0
         """That failed in this spell."""
 
@@ -27,7 +33,10 @@ class Spell:
             self._began = self._clock()
         self.tries += 1
         is_news = text not in self._said
-        self._said.add(text)
+        self._said.pop(text, None)
+        self._said[text] = None
+        if len(self._said) > MOST_SAID:
+            del self._said[next(iter(self._said))]
         return is_news
 
     def end(self) -> str:
@@ -51,7 +60,13 @@ class Waits:
         self._clock = clock
         self._causes: dict[str, tuple[float, set[Hashable]]] = {}
 
+    def __len__(self) -> int:
+        """How many causes keep something waiting."""
+        return len(self._causes)
+
     def note(self, where: Hashable, text: str) -> None:
+        if text not in self._causes and len(self._causes) >= MOST_CAUSES:
+            text = OTHER_CAUSES
         if text not in self._causes:
             log.warning("%s: waiting: %s", self._flow, text)
             self._causes[text] = self._clock(), set()

@@ -158,8 +158,9 @@ async def read_positions(
     cluster: Cluster, topic: str, source_alias: str, *, connector: str = formats.SOURCE_CONNECTOR
 ) -> Positions:
     """The stored positions of one source, as MirrorMaker 2 or we left them, and how many records are no such thing."""
-    catalogue = await cluster.refresh([topic])
-    partitions = [TopicPartition(topic, index) for index in range(len(catalogue.topics[topic].partitions))]
+    await cluster.refresh([topic])
+    meta = cluster.topic_meta(topic, "reading positions")
+    partitions = [TopicPartition(topic, index) for index in range(len(meta.partitions))]
     starts = await end_offsets(cluster, partitions, timestamp=EARLIEST)
     ends = await end_offsets(cluster, partitions)
     positions: dict[PartitionName, int] = {}

@@ -62,6 +62,10 @@ class TargetTopics:
         """New topics are made by the changed settings."""
         self._flow = flow
 
+    def __len__(self) -> int:
+        """Of how many topics the limits are known."""
+        return len(self._limits)
+
     def limits(self, remote: str) -> TargetLimits:
         return self._limits.get(remote, TargetLimits())
 
@@ -184,6 +188,8 @@ class TargetTopics:
             log.info("%s: limits of the target's topics are read again %s", self._flow.name, lasted)
         if all_due:
             self._limits_read_at = now
+            self._limits = {name: limits for name, limits in self._limits.items() if name in topics}
+            self._limits_of = {name: topic_id for name, topic_id in self._limits_of.items() if name in topics}
         for name, values in configs.items():
             self._limits_of[name] = topics[name]
             self._limits[name] = TargetLimits(

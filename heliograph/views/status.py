@@ -90,6 +90,8 @@ class FlowStatus:
     restarts: int = 0
     """Of this leader's, by `auto.restart`."""
     lacks: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
+    """What the leader does beside the copying and did not succeed with when it last said so."""
     throttled: tuple[str, ...] = ()
     """By which cluster's quota, or by the flow's own limit, at the moment."""
     losses: tuple[Loss, ...] = ()
@@ -117,7 +119,7 @@ class FlowStatus:
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
             "checkpoint": _ago(self.checkpoint_s),
-            "trouble": "; ".join([*self.lacks, *self.throttled, *(loss.short() for loss in self.losses)])
+            "trouble": "; ".join([*self.lacks, *self.failing, *self.throttled, *(loss.short() for loss in self.losses)])
             or self.problem
             or None,
         }
@@ -176,6 +178,7 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         restarts=lease.restarts if lease is not None else 0,
         standbys=sum(now_ms - standby.time_ms < STANDBY_S * 1000 for standby in ledger.standbys.values()),
         lacks=condition.lacks if condition else (),
+        failing=condition.failing if condition else (),
         throttled=_throttled(ledger),
         losses=tuple(losses),
         is_ready=ledger.claim is not None

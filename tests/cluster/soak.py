@@ -1,9 +1,12 @@
-"""What a long run does to a mirror's processes: memory and open files, sampled, and whether they grow."""
+"""What a long run does to a mirror: memory and open files of its processes, sampled, what its driver keeps in memory,
+and whether they grow."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from statistics import mean
 from typing import NamedTuple
@@ -14,6 +17,35 @@ from tests.background import Background
 from tests.cluster.mirror import MirrorProcess
 
 _MB = 1_000_000
+_TELLING_SIZES = (
+    "import logging, sys; logging.getLogger('heliograph.sizes').setLevel(logging.DEBUG); "
+    "from heliograph.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+Sizes = Mapping[str, int]
+
+
+class SizedMirror(MirrorProcess):
+    """A mirror whose driver tells every few seconds how much it keeps in memory."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", _TELLING_SIZES, *super().command()[1:]]
+
+    def sizes(self) -> list[Sizes]:
+        return sizes_in(self.stderr)
+
+
+def sizes_in(lines: Sequence[str]) -> list[Sizes]:
+    """As the driver told them."""
+    told = [text for line in lines for _, mark, text in [line.partition("kept: ")] if mark]
+    return [{name: int(size) for name, size in re.findall(r"(\w+) (\d+)", text)} for text in told]
+
+
+def grown(sizes: Sequence[Sizes], *, leeway: int) -> dict[str, tuple[int, int]]:
+    """What was larger in the last sixth of a run than in the sixth that follows its first third, by its most."""
+    third, sixth = len(sizes) // 3, max(1, len(sizes) // 6)
+    early, late = sizes[third : third + sixth], sizes[-sixth:]
+    mosts = {name: (max(one[name] for one in early), max(one[name] for one in late)) for name in sizes[0]}
+    return {name: (before, after) for name, (before, after) in mosts.items() if after > before + leeway}
 
 
 class Sample(NamedTuple):

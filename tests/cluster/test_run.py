@@ -432,8 +432,8 @@ def test_cluster_option_must_name_a_cluster(tmp_path: Path) -> None:
         refused(mirror, '--clusters names the unknown cluster "bakcup"')
 
 
-def test_port_that_does_not_speak_kafka(tmp_path: Path, backup: Cluster) -> None:
-    """A web server stands where the configuration says a broker is."""
+def test_port_that_does_not_speak_kafka_is_named_and_tried_again(tmp_path: Path, backup: Cluster) -> None:
+    """A web server stands where the configuration says a broker is; so does a proxy whose broker is away."""
 
     def answer(server: socket.socket) -> None:
         with suppress(OSError):
@@ -448,7 +448,12 @@ def test_port_that_does_not_speak_kafka(tmp_path: Path, backup: Cluster) -> None
         threading.Thread(target=answer, args=(server,), daemon=True).start()
         web = f"127.0.0.1:{server.getsockname()[1]}"
         with MirrorProcess(tmp_path, {"web": web, "backup": backup}, {"web->backup.topics": ".*"}) as mirror:
-            refused(mirror, web, "does not seem to speak Kafka", "check bootstrap.servers and security.protocol")
+            mirror.wait_for("does not seem to speak Kafka", 30)
+            [line] = [line for line in mirror.stderr if "PROTOCOL" in line]
+            assert "not started yet" in line
+            assert web in line
+            assert "check bootstrap.servers and security.protocol" in line
+            assert mirror.stop().code == 0
         server.shutdown(socket.SHUT_RDWR)
     assert topics(backup) == before
 

@@ -1,4 +1,5 @@
-"""A mirror that runs for long under load, while topics come and go, grows neither in memory nor in open files."""
+"""A mirror that runs for long under load, while topics come and go, grows neither in memory nor in open files, nor in
+what its driver remembers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from heliograph.lab import Cluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, delete_topic, produce, unique
-from tests.cluster.soak import Sampler, growth_of
+from tests.cluster.soak import Sampler, SizedMirror, grown, growth_of
 
 PARTITIONS = 100
 PER_SECOND = 5000
@@ -24,6 +25,10 @@ LEAST_SHARE = 0.95
 """Of the load that is wanted; a busy machine may miss some of it."""
 FILES_LEEWAY = 4
 """A connection more or less at the moment of a sample is none too many."""
+SIZES_LEEWAY = 8
+"""A topic or two that come and go, and the tasks that see to them."""
+STORED = "ledger"
+"""Partitions of topics that are gone stay in the ledger: whoever recreates one is told what became of its copy."""
 SHORT = {"retention.bytes": "50000000", "segment.bytes": "10000000", "retention.ms": "-1"}
 """An hour of load does not stay on the disk."""
 
@@ -46,7 +51,7 @@ def test_memory_and_open_files_stay_flat_under_load_while_topics_come_and_go(
         "primary->backup.emit.heartbeats.enabled": "true",
     }
     with (
-        MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys, on_spark=True) as mirror,
+        SizedMirror(tmp_path, {"primary": primary, "backup": backup}, keys, on_spark=True) as mirror,
         Load(primary, [topic], partitions=PARTITIONS, per_second=PER_SECOND) as load,
     ):
         view = View(backup, f"primary.{topic}")
@@ -73,7 +78,11 @@ def test_memory_and_open_files_stay_flat_under_load_while_topics_come_and_go(
     record_property(
         "growth", {kind: {**found._asdict(), "percent": found.rss_percent} for kind, found in growths.items()}
     )
+    sizes = mirror.sizes()
+    record_property("sizes", {"first": sizes[0], "last": sizes[-1]})
     assert "Traceback" not in mirror.output
+    assert "INTERNAL" not in mirror.output
+    assert grown(sizes, leeway=SIZES_LEEWAY).keys() <= {STORED}, (sizes[0], sizes[-1])
     for kind in ("driver", "lanes"):
         assert growths[kind].rss_percent < MAX_GROWTH_PERCENT, growths
     for kind, found in growths.items():

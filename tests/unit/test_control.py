@@ -23,6 +23,7 @@ from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.model import Entry
 from heliograph.mirror.seen import LogEnd, Seen
+from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.syncs import SyncStore
 from heliograph.recovery.translate import Move, as_reset_file
 
@@ -213,13 +214,13 @@ def test_a_loop_tells_a_fault_once_and_that_it_is_over(caplog: pytest.LogCapture
         if outcome is not None:
             raise outcome
 
-    loop = Loop("job", interval_s=lambda: 0.0, step=step)
+    side = SideLoop("a->b", "job")
+    loop = Loop(side, interval_s=lambda: 0.0, step=step)
     with caplog.at_level(logging.INFO, "heliograph"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("heliograph.control.loop.MIN_PAUSE_S", 0.0)
-        patch.setattr("heliograph.control.loop.MAX_PAUSE_S", 0.0)
+        patch.setattr("heliograph.mirror.side_loops.MIN_PAUSE_S", 0.0)
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(loop.run())
-    assert loop.failures == 2
+    assert side.failures == 2
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "works again" in caplog.text
 

@@ -68,11 +68,11 @@ def test_executors_that_come_and_go_bring_the_next_plan_forward(
     async def check() -> None:
         executors = Executors("12")
         driver = driver_on(executors)
-        assert len(driver._plan(driver._flows).lanes) == 2
+        assert len(driver._plan(driver._flows, executors.workforce).lanes) == 2
         executors.names = later
         await watched(driver)
         assert driver._replan.is_set() is planned_anew
-        assert len(driver._plan(driver._flows).lanes) == len(later)
+        assert len(driver._plan(driver._flows, executors.workforce).lanes) == len(later)
 
     asyncio.run(check())
 
@@ -86,7 +86,7 @@ def test_an_executor_that_cannot_be_made_ready_is_told_once(
         executors = Executors("12")
         executors.fault = SparkFailed("w2 lacks crc32c")
         driver = driver_on(executors)
-        driver._plan(driver._flows)
+        driver._plan(driver._flows, executors.workforce)
         await watched(driver)
         assert not driver._replan.is_set()
 
@@ -96,18 +96,20 @@ def test_an_executor_that_cannot_be_made_ready_is_told_once(
 
 def test_behind_old_records_a_partition_waits_until_no_lost_lane_can_send() -> None:
     async def check() -> None:
-        driver = driver_on(Executors("12"))
+        executors = Executors("12")
+        driver = driver_on(executors)
         flow = driver._flows[0]
         now_ms = int(time.time() * 1000)
         flow.entries["t", 1] = ENTRY.moved(n=5, newest_ms=now_ms - 13 * 3_600_000)
         flow.entries["t", 2] = ENTRY.moved(n=5, newest_ms=now_ms)
         flow.entries["t", 3] = ENTRY.moved(n=5, newest_ms=now_ms, count=32767)
         driver._hold_back(driver._flows, 0.1)
-        held = [item.partition for lane in driver._plan(driver._flows).lanes for item in lane]
+        plan = driver._plan(driver._flows, executors.workforce)
+        held = [item.partition for lane in plan.lanes for item in lane]
         assert not {1, 3} & set(held)
         assert 2 in held
         await asyncio.wait_for(driver._replan.wait(), 5)
-        assert sum(map(len, driver._plan(driver._flows).lanes)) == 4
+        assert sum(map(len, driver._plan(driver._flows, executors.workforce).lanes)) == 4
 
     asyncio.run(check())
 

@@ -45,7 +45,7 @@ LEASE = Lease(
     restarts=2,
 )
 STANDBY = formats.StandbyRecord(owner="us", time_ms=1_700_000_000_000, host="h2")
-CONDITION = formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000)
+CONDITION = formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000, failing=("y",))
 ORDERS: dict[str, Any] = {"resource_type": ResourceType.TOPIC, "name": "A.orders"}
 ACLS = KeptAcls(
     kind=ResourceType.TOPIC,
@@ -219,7 +219,7 @@ def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> Non
         ),
         (
             formats.encode_condition("g", CONDITION),
-            formats.Condition(lacks=("x",), is_blocked=False, time_ms=1_700_000_000_000),
+            CONDITION,
         ),
         (
             formats.encode_trouble("g", replace(TROUBLE, final=False, details={"records": 2})),

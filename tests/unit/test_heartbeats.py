@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
 from heliograph.config import Settings, parse_settings
 from heliograph.control import heartbeats
 from heliograph.control.heartbeats import Heartbeats, Schedule, client_id
+from heliograph.kafka.log import append
 from heliograph.mirror import mm2
 from heliograph.mirror.access import admin_security
 from tests.fake_cluster import PRODUCE, FakeCluster
@@ -196,17 +199,29 @@ def test_new_settings_count_at_once() -> None:
     asyncio.run(test())
 
 
-def test_fault_of_our_own_surfaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(*_: object, **__: object) -> int:
-        raise ZeroDivisionError
+def test_a_fault_of_our_own_is_named_once_counted_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = [ZeroDivisionError(), ZeroDivisionError()]
+
+    async def broken(*arguments: Any, **more: Any) -> int:
+        if faults:
+            raise faults.pop()
+        return await append(*arguments, **more)
 
     async def test() -> None:
-        async with FakeCluster("B", topics={"heartbeats": 1}) as cluster, asyncio.timeout(5):
+        async with FakeCluster("B", topics={"heartbeats": 1}) as cluster:
             monkeypatch.setattr(heartbeats, "append", broken)
-            await Heartbeats(settings_for(cluster)).run()
+            beats = Heartbeats(settings_for(cluster))
+            async with beating(beats):
+                await cluster.wait_until(lambda: beats.written >= 2)
+            assert beats.failed == 4
 
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(test())
+    asyncio.run(test())
+    assert [re.sub(r"; .*| after.*", "", message) for message in caplog.messages] == [
+        'heartbeats: not written into "B": INTERNAL: ZeroDivisionError: ',
+        'heartbeats: not written into "B": works again',
+    ]
 
 
 def test_a_standby_writes_no_heartbeats_and_the_first_one_as_soon_as_it_leads() -> None:

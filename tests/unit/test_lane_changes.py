@@ -233,10 +233,10 @@ def test_news_that_the_next_plan_has_anyway_cut_no_later_epoch_short(monkeypatch
 def test_the_longest_plan_is_told_at_the_end() -> None:
     async def test() -> None:
         driver = driver_on(Executors("12"))
-        driver._plan(driver._flows)
+        driver._plan(driver._flows, Executors("12").workforce)
         assert 0 < driver._moved.plan_s < 1
         driver._moved = cast("Any", SimpleNamespace(plan_s=9.5))
-        driver._plan(driver._flows)
+        driver._plan(driver._flows, Executors("12").workforce)
         assert driver._moved.plan_s == 9.5
 
     asyncio.run(test())

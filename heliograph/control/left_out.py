@@ -1,0 +1,72 @@
+"""Groups whose commits cannot be written down as they are: each costs itself alone, and is named once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from heliograph.errors import BrokerRefused, GroupRefused
+from heliograph.kafka.log import KeyValue
+from heliograph.mirror.mm2 import Checkpoint
+
+log = logging.getLogger("heliograph")
+
+
+def encode_checkpoints(news: Iterable[Checkpoint]) -> tuple[dict[str, list[KeyValue]], dict[str, GroupRefused]]:
+    """The records of each group; a group with a checkpoint that has no form has none, and its error instead."""
+    records: dict[str, list[KeyValue]] = {}
+    failed: dict[str, GroupRefused] = {}
+    for item in news:
+        try:
+            records.setdefault(item.group, []).append(item.encode())
+        except ValueError as error:
+            failed[item.group] = GroupRefused(
+                f"its commit in {item.topic}-{item.partition} cannot be a checkpoint",
+                why=str(error),
+                remedy="let it commit with less metadata",
+            )
+    return {group: found for group, found in records.items() if group not in failed}, failed
+
+
+class LeftOut:
+    """Of one flow, for one kind of record."""
+
+    def __init__(self, flow: str, done: str) -> None:
+        """`done` is what is not done with them."""
+        self._flow = flow
+        self._done = done
+        self.groups: dict[str, str] = {}
+        """Those left out now, and why."""
+
+    def too_large(
+        self, records: Mapping[str, Sequence[KeyValue]], refused: Mapping[str, BrokerRefused], topic: str
+    ) -> dict[str, GroupRefused]:
+        """What a broker's refusals mean for the groups."""
+        return {
+            group: GroupRefused(
+                f"the largest record of its commits has {max(map(_size, records[group])):,} bytes",
+                why=error.what,
+                remedy=f'raise max.message.bytes of "{topic}", or let the group commit with less metadata',
+            )
+            for group, error in refused.items()
+        }
+
+    def note(self, tried: Collection[str], failed: Mapping[str, GroupRefused]) -> None:
+        """Name those that are left out now, and those that no longer are."""
+        for group in tried:
+            error = failed.get(group)
+            if error is None:
+                if self.groups.pop(group, None) is not None:
+                    log.info('%s: the group "%s" is %s again', self._flow, group, self._done)
+            elif self.groups.get(group) != (text := str(error)):
+                self.groups[group] = text
+                log.warning('%s: the group "%s" is not %s: %s', self._flow, group, self._done, error)
+
+    def forget(self, gone: Iterable[str]) -> None:
+        """They are not there any more."""
+        for group in gone:
+            self.groups.pop(group, None)
+
+
+def _size(pair: KeyValue) -> int:
+    return len(pair[0]) + len(pair[1] or b"")
