@@ -62,6 +62,8 @@ class Watch:
         answers = await list_offsets(
             flow.source, [TopicPartition(*where) for where in wanted], LATEST, read_committed=flow.is_read_committed
         )
+        if not wanted:
+            await flow.source.refresh([])  # nothing is copied, so nothing was asked
         now_ms = int(time.time() * 1000)
         found = {(at.topic, at.partition): -1 if answer.error_code else answer.offset for at, answer in answers.items()}
         if found and all(end < 0 for end in found.values()):
@@ -74,7 +76,8 @@ class Watch:
             last_look_ms=flow.ledger.contact_ms or now_ms,
         )
         moved = {where[0] for where, end in ends.items() if flow.ledger.log_ends.get(where) != end}
-        seen: list[Seen] = [Contact(time_ms=now_ms), *_log_ends(moved, ends, now_ms)]
+        contact = Contact.after(flow.ledger.contact, now_ms=now_ms, stall_ms=flow.flow.stall_timeout_ms)
+        seen: list[Seen] = [contact, *_log_ends(moved, ends, now_ms)]
         await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
         await self._forget_absent(now_ms)
         if silent := {topic for (topic, _), end in found.items() if end < 0}:

@@ -18,6 +18,7 @@ from typing import Any
 from heliograph.errors import ConfigError, HeliographError, ProtocolError
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
+from heliograph.mirror.costs import Cost, stretched_s
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.lease import Lease, Process
 from heliograph.mirror.losses import Loss
@@ -36,6 +37,8 @@ GATHER_S = 0.2
 """Changes come in swarms: so long after the first one, and not before the last look has paid off, all are looked at."""
 LOOK_SHARE = 4
 """Looks that are brought forward follow each other after so many times what one takes."""
+TOPICS_SHARE = 0.01
+"""At most so much of one core goes to looks at topics that nothing brought forward."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 NAMED = 5
@@ -270,10 +273,10 @@ class FlowLife:
 
     async def _discover_loop(self) -> None:
         flow = self.flow
-        spell = Spell()
+        spell, cost = Spell(), Cost()
         took_s = 0.0
         while True:
-            interval = flow.flow.refresh_topics_interval_s
+            interval = stretched_s(flow.flow.refresh_topics_interval_s, cost_s=cost.last_s, share=TOPICS_SHARE)
             is_whole = flow.is_complete and not flow.missed
             pause = interval if is_whole else min(interval, INCOMPLETE_S)
             wanted = flow.flow.refresh_topics_enabled or not is_whole
@@ -287,7 +290,9 @@ class FlowLife:
                 continue
             began = time.monotonic()
             try:
-                if await flow.discover():
+                with cost.measure():
+                    is_changed = await flow.discover()
+                if is_changed:
                     self._around.replan_soon()
             except HeliographError as error:
                 if spell.is_news(str(error)):

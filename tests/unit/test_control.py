@@ -22,7 +22,7 @@ from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.model import Entry
-from heliograph.mirror.seen import LogEnd, Seen
+from heliograph.mirror.seen import Contact, LogEnd, Seen
 from heliograph.mirror.syncs import SyncStore
 from heliograph.recovery.translate import Move, as_reset_file
 
@@ -151,7 +151,7 @@ def ledger(*, end: int, since_ms: int) -> Ledger:
         source_end=12,
         time_ms=1_000,
     )
-    found = Ledger(group_id="g", contact_ms=9_000)
+    found = Ledger(group_id="g", contact=Contact(time_ms=9_000))
     found.partition(("t", 0)).entry = entry
     found.log_ends["t", 0] = LogEnd(end, since_ms)
     return found
