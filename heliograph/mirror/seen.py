@@ -47,6 +47,8 @@ class LogEnd(NamedTuple):
     """-1: its leader did not answer."""
     since_ms: int
     """Since when records stand there that are not copied; 0 if all are."""
+    still_ms: int = 0
+    """Since when the copy stands still although there are such records; 0 if it moves, or all are copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +64,14 @@ class LogEnds:
             "ms": self.time_ms,
             "ends": [end.offset for end in self.ends],
             "since": [end.since_ms for end in self.ends],
+            **({"still": [end.still_ms for end in self.ends]} if any(end.still_ms for end in self.ends) else {}),
         }
 
     @classmethod
     def parse(cls, topic: str, fields: Mapping[str, Any]) -> LogEnds:
-        ends = zip(fields["ends"], fields["since"], strict=True)
-        return cls(
-            topic=topic, time_ms=int(fields["ms"]), ends=tuple(LogEnd(int(end), int(since)) for end, since in ends)
-        )
+        still = fields.get("still", [0] * len(fields["ends"]))
+        ends = zip(fields["ends"], fields["since"], still, strict=True)
+        return cls(topic=topic, time_ms=int(fields["ms"]), ends=tuple(LogEnd(*map(int, end)) for end in ends))
 
 
 class GroupCommit(NamedTuple):
