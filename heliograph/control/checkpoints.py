@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from heliograph.config.parts import State
-from heliograph.config.settings import Checkpoints
+from heliograph.config.settings import Checkpoints, Flow
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.errors import NameRefused
@@ -124,6 +124,14 @@ class Turn:
         self._due = following if following > step else step + interval_s
 
 
+class _Selection(NamedTuple):
+    """Which of the source's groups are selected: patterns are matched again only when there are other groups."""
+
+    flow: Flow
+    among: set[str]
+    names: list[str]
+
+
 class Carrier:
     """Of one flow: its groups, their checkpoints."""
 
@@ -135,6 +143,7 @@ class Carrier:
         """Those that are carried over, as they were last described."""
         self._listed: dict[str, GroupListing] | None = None
         """Those whose commits are read, as they were last listed."""
+        self._selection: _Selection | None = None
         self._names: dict[str, str] = {}
         """Of these groups, on the target."""
         self._refused: dict[str, NameRefused] = {}
@@ -197,9 +206,11 @@ class Carrier:
         if self._listed is not None and settings is not None and not settings.refresh_groups_enabled:
             return self._listed
         there = await list_groups(flow.source)
-        known = {name for name, seen in flow.ledger.groups.items() if seen.state != DELETED}
-        names = plan_groups(flow.flow, [*there, *(known - there.keys())], known=known).wanted
-        self._listed = {name: found for name, found in there.items() if name in names}
+        if self._selection is None or self._selection.flow is not flow.flow or self._selection.among != there.keys():
+            known = {name for name, seen in flow.ledger.groups.items() if seen.state != DELETED}
+            names = plan_groups(flow.flow, [*there, *(known - there.keys())], known=known).wanted
+            self._selection = _Selection(flow.flow, set(there), [name for name in there if name in names])
+        self._listed = {name: there[name] for name in self._selection.names}
         return self._listed
 
     def _seen(self, found: GroupListing, commits: Mapping[TopicPartition, Commit], time_ms: int) -> SeenGroup:
