@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from heliograph.config.parts import State
@@ -16,7 +17,7 @@ from heliograph.errors import HeliographError
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC
 from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.losses import Loss, utc
+from heliograph.mirror.losses import Loss
 from heliograph.mirror.outcomes import FLOW_STOPPED, PARTITION_STOPPED
 from heliograph.mirror.seen import PassKind
 
@@ -60,7 +61,9 @@ class FlowCondition:
 
     @property
     def since(self) -> str | None:
-        return utc(self.since_ms) if self.since_ms else None
+        """As Kubernetes writes times."""
+        time = datetime.fromtimestamp(self.since_ms / 1000, UTC)
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ") if self.since_ms else None
 
     def row(self) -> dict[str, str | None]:
         return {

@@ -87,7 +87,7 @@ def test_a_flow_with_which_all_is_well_is_ready() -> None:
         "status": "True",
         "reason": "LeaseHeld",
         "message": "host h1 (pid 77) leads",
-        "since": "2023-11-14 21:58:20 UTC",
+        "since": "2023-11-14T21:58:20Z",
     }
 
 
