@@ -13,6 +13,8 @@ from bench.works import FIRST_RECORD_LIMIT_S, GroupsWork
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.types import BrokerAddress, TopicPartition
+from heliograph.mirror.seen import PassKind
+from heliograph.mirror.store import read_ledgers
 
 T = TypeVar("T")
 _PASS = re.compile(r"([\d,]+) groups carried in ([\d.]+) s")
@@ -50,8 +52,17 @@ def measure_groups(
         "pass_s": max(passes[1:] or passes),
         "passes_s": passes,
         "commit_to_target_s": arrived,
+        "commits_read_every_s": _ask(target_bootstrap, _commits_read_every_s),
         "cpu_s": round(running.tree.sample().cpu_s, 2),
     }
+
+
+async def _commits_read_every_s(cluster: Cluster) -> float:
+    """How far apart the mirror reads commits, so that they cost no more than their share of a core."""
+    topics = [topic for topic in cluster.catalogue.topics if topic.startswith("mm2-ledger.")]
+    ledgers = [ledger for topic in topics for ledger in await read_ledgers(cluster, topic)]
+    passes = [ledger.passes[PassKind.COMMITS] for ledger in ledgers if PassKind.COMMITS in ledger.passes]
+    return max(passes, key=lambda last: last.time_ms).every_ms / 1000
 
 
 def _passes(running: RunningSystem, work: GroupsWork) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,22 +19,40 @@ from heliograph.text import printable
 
 if TYPE_CHECKING:
     from heliograph.views.groups import GroupView
+    from heliograph.views.status import FlowStatus
     from heliograph.views.topic_views import TopicView
 
 
 def status(config: Configuration, secrets: Secrets = None, output: Output = OutputFormat.TABLE) -> None:
-    """Show how the flows stand, by what is written on their targets. Exit code 1 if one is not ready.
+    """Show how the flows stand, by what is written on their targets. Exit code 1 if one that is to run is not ready.
 
-    A loss is shown, and its flow is not ready, until it is acknowledged. json and yaml have every loss in full.
+    Ready means that somebody leads, source and target answer, records and groups move, and no loss is unacknowledged.
+    What is not so is named with its remedy. json and yaml have every condition and every loss in full. Paused, stopped
+    and disabled flows are shown as such.
     """
     from heliograph.views.status import read_status
 
-    found = asyncio.run(read_status(_load_flows(config, secrets)))
-    ready = sum(flow.is_ready for flow in found)
-    rows = [flow.row() if output is OutputFormat.TABLE else flow.full_row() for flow in found]
-    typer.echo(render_rows(rows, output, conclusion=f"{ready} of {len(found)} flows ready"))
-    if ready < len(found):
+    settings = load_settings(config, secrets=secrets)
+    if not settings.flows:
+        raise ConfigError("there is no flow: there is nothing to show", where=settings.file)
+    found = asyncio.run(read_status(settings))
+    _show_status(found, output)
+    if not all(flow.is_ready for flow in found if flow.is_to_run):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _show_status(found: Sequence[FlowStatus], output: OutputFormat) -> None:
+    """A table has the worst first, and below it what keeps flows from being ready."""
+    if output is not OutputFormat.TABLE:
+        typer.echo(render_rows([flow.full_row() for flow in found], output))
+        return
+    ranked = sorted(found, key=lambda flow: flow.rank)
+    faults = [f"{flow.flow}: {fault}" for flow in ranked for fault in flow.faults]
+    others = Counter(flow.state for flow in found if not flow.is_to_run)
+    wanted = [flow for flow in found if flow.is_to_run]
+    ready = f"{sum(flow.is_ready for flow in wanted)} of {counted(len(wanted), 'flow')} ready"
+    conclusion = ", ".join([ready, *(f"{number} {state}" for state, number in others.items())])
+    typer.echo(render_rows([flow.row() for flow in ranked], output, conclusion="\n".join([*faults, conclusion])))
 
 
 def topics(
@@ -137,8 +156,10 @@ def _load_flows(config: Path, secrets: Path | None) -> Settings:
 def _show_groups(found: Sequence[GroupView], output: OutputFormat) -> None:
     """Two tables, or rows of one shape whose `kind` says which table they are of."""
     group_rows = [view.row() for view in found]
-    if output is OutputFormat.TABLE and all(view.group == view.target_group for view in found):
-        group_rows = [{name: value for name, value in row.items() if name != "target group"} for row in group_rows]
+    if output is OutputFormat.TABLE:
+        left_out = {"commits read every s"}
+        left_out |= {"target group"} if all(view.group == view.target_group for view in found) else set()
+        group_rows = [{name: value for name, value in row.items() if name not in left_out} for row in group_rows]
     place_rows = [{"flow": view.flow, **row} for view in found for row in view.place_rows()]
     if output is not OutputFormat.TABLE:
         keys = dict.fromkeys(key for row in (*group_rows, *place_rows) for key in row)
@@ -149,4 +170,6 @@ def _show_groups(found: Sequence[GroupView], output: OutputFormat) -> None:
         typer.echo(render_rows(group_rows, output) + "\n")
     again = sum(view.reread or 0 for view in found)
     conclusion = f"{counted(len(found), 'group')}, {counted(again, 'record')} would be read again"
+    if (every_s := max((view.read_every_s or 0.0 for view in found), default=0.0)) > 0:
+        conclusion += f"; commits are read every {every_s:.3g} s"
     typer.echo(render_rows(place_rows, output, conclusion=conclusion))

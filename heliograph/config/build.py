@@ -151,6 +151,7 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         max_bytes_per_second=rate if isinstance(rate, int) else None,
         provenance_headers=flow.flag("provenance.headers"),
         auto_restart=_build_auto_restart(flow),
+        stall_timeout_ms=flow.number("stall.timeout.ms"),
     )
 
 

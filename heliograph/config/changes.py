@@ -11,7 +11,7 @@ LIVE = frozenset({
     "state", "topics", "heartbeats_replicated", "tasks_max", "replication_factor", "refresh_topics_enabled",
     "refresh_topics_interval_s", "topic_sync", "checkpoints", "heartbeats", "offset_flush_interval_ms",
     "on_data_loss", "on_topic_recreated", "on_record_error", "max_bytes_per_second", "start_positions",
-    "auto_restart", "partition_remap",
+    "auto_restart", "partition_remap", "stall_timeout_ms",
 })  # fmt: skip
 """Fields of a flow that the next plan takes up."""
 NAMED = 5

@@ -162,6 +162,8 @@ class Flow:
     """Records are marked with where they come from, and those that come home are left out."""
     auto_restart: AutoRestart | None
     """None: what failed for good stays so until the next start."""
+    stall_timeout_ms: int
+    """Records that wait so long without progress, or so long a silence of a cluster, make the flow not ready."""
 
     def __repr__(self) -> str:
         return f"<flow {self.name}>"

@@ -55,6 +55,7 @@ def _worker(name: str, kind: Kind, default: str | None, effect: Effect, meaning:
 
 
 _NO_WORKERS = "Connect's workers; there are none here"
+_LOST_WITH_SOURCE = "what a group commits between two passes is read again when the source is lost"
 
 _GLOBAL_KEYS = (
     row("clusters", LIST, None, Scope.GLOBAL, H, "the aliases of all clusters"),
@@ -229,7 +230,7 @@ _CONNECTOR_KEYS = (
     row("use.incremental.alter.configs", T, "requested", Scope.FLOW, P, "removed in Kafka 4.0"),
     row("consumer.poll.timeout.ms", N, "1000", Scope.FLOW, P, "see consumer.fetch.max.wait.ms", low=0),
     _switch("refresh.topics", "true", "look for new topics and partitions", H),
-    _interval("refresh.topics", "600", "how often", H),
+    _interval("refresh.topics", "10", "how often (MM2: 600); less often where a look costs over 1 % of a core", H),
     _switch("sync.topic.configs", "true", "keep the settings of topics as on the source; new ones begin so anyway", H),
     _interval("sync.topic.configs", "600", "how often", H),
     _switch("sync.topic.acls", "true", "copy the access rules of topics, without rights to write", H),
@@ -251,11 +252,11 @@ _CONNECTOR_KEYS = (
     ),
     _filter("group.filter.class", f"{_MIRROR}DefaultGroupFilter", "which groups are carried over"),
     _switch("refresh.groups", "true", "look for new groups", H),
-    _interval("refresh.groups", "600", "how often", H),
+    _interval("refresh.groups", "5", f"how often (MM2: 600): {_LOST_WITH_SOURCE}", H),
     _switch("emit.checkpoints", "true", "write checkpoints", H),
-    _interval("emit.checkpoints", "60", "how often", H),
+    _interval("emit.checkpoints", "5", f"how often (MM2: 60): {_LOST_WITH_SOURCE}", H),
     _switch("sync.group.offsets", "false", "write translated offsets into groups of the target", H),
-    _interval("sync.group.offsets", "60", "how often", H),
+    _interval("sync.group.offsets", "5", f"how often (MM2: 60): {_LOST_WITH_SOURCE}", H),
     _factor("checkpoints.topic.replication.factor", "3", Scope.FLOW, H, "replicas of the checkpoints topic"),
     row("group.mirroring.policy.class", C, None, Scope.FLOW, L, "a proposal for MM2 (KIP-1378)"),
     row("reverse.checkpointing.enabled", B, "false", Scope.FLOW, L, "a proposal for MM2 (KIP-1098)"),
@@ -314,7 +315,10 @@ _OWN_KEYS = tuple(
         row("state", T, "running", Scope.FLOW, H, "`paused`, `stopped`: nothing is copied", choices=_STATES),
         row("checkpoints.state", T, "running", Scope.FLOW, H, "the same for consumer groups", choices=_STATES),
         row("heartbeats.state", T, "running", Scope.FLOW, H, "the same for heartbeats", choices=_STATES),
-        row("stall.timeout.ms", N, "30000", Scope.FLOW, L, "waiting records without progress: not ready", low=1),
+        row(
+            "stall.timeout.ms", N, "30000", Scope.FLOW, H,
+            "records that wait so long without progress, or so long a silence of source or target: not ready", low=1,
+        ),
         row(
             "sync.topic.acls.prefixed", B, "false", Scope.FLOW, H,
             "also copy access rules on prefixes and on everything (`*`), of groups too",

@@ -46,6 +46,7 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
         loop(f'watching "{source}"', lambda: WATCH_S, watch.look),
         loop("pruning the ledger", lambda: PRUNE_S, watch.prune),
         loop("offset syncs", sync_interval_s, publish_syncs),
+        loop(f'commits of groups of "{source}"', carrier.read_interval_s, carrier.read),
         loop(f'groups of "{source}"', carrier.refresh_interval_s, carrier.refresh_groups),
         loop(f'groups to "{target}"', carrier.interval_s, carrier.carry),
         loop(f'settings of topics to "{target}"', configs.interval_s, configs.look),

@@ -27,10 +27,12 @@ def plan_log_ends(
     positions: Mapping[PartitionName, int],
     known: Mapping[PartitionName, LogEnd],
     last_look_ms: int,
+    positions_then: Mapping[PartitionName, int] | None = None,
 ) -> dict[PartitionName, LogEnd]:
     """The log ends as found now (-1: no answer, what was known stays), and since when each is not reached by the copy.
 
-    Records that were not there at the last look may have come right after it.
+    Records that were not there at the last look may have come right after it. `positions_then` are those of the last
+    look: a copy that has not moved since, and had something to copy then, stands still.
     """
     ends: dict[PartitionName, LogEnd] = {}
     for where, end in found.items():
@@ -39,14 +41,24 @@ def plan_log_ends(
             ends[where] = before
             continue
         position = positions.get(where, 0)
+        still = _still_ms(position, before, (positions_then or {}).get(where), last_look_ms)
         if position >= end:
-            since = 0
+            since = still = 0
         elif before.since_ms and position < before.offset:
             since = before.since_ms
         else:
             since = last_look_ms
-        ends[where] = LogEnd(end, since)
+        ends[where] = LogEnd(end, since, still)
     return ends
+
+
+def _still_ms(position: int, before: LogEnd, position_then: int | None, last_look_ms: int) -> int:
+    """Since when a copy that has something to copy has not moved; 0 if it has, or had nothing to copy before."""
+    if position_then is None:
+        return before.still_ms  # the first look of this leader
+    if position != position_then or position >= before.offset:
+        return 0
+    return before.still_ms or last_look_ms
 
 
 class Watch:
@@ -54,6 +66,8 @@ class Watch:
 
     def __init__(self, flow: FlowDriver) -> None:
         self._flow = flow
+        self._positions: dict[PartitionName, int] | None = None
+        """At the last look."""
 
     async def look(self) -> None:
         """Ask for the log ends; write down which moved, and that the source answered."""
@@ -62,19 +76,25 @@ class Watch:
         answers = await list_offsets(
             flow.source, [TopicPartition(*where) for where in wanted], LATEST, read_committed=flow.is_read_committed
         )
+        if not wanted:
+            await flow.source.refresh([])  # nothing is copied, so nothing was asked
         now_ms = int(time.time() * 1000)
         found = {(at.topic, at.partition): -1 if answer.error_code else answer.offset for at, answer in answers.items()}
         if found and all(end < 0 for end in found.values()):
             await flow.source.refresh()  # raises if nobody answers
             return
+        positions = {where: entry.source_offset for where, entry in flow.ledger.entries.items()}
         ends = plan_log_ends(
             found,
-            positions={where: entry.source_offset for where, entry in flow.ledger.entries.items()},
+            positions=positions,
             known=flow.ledger.log_ends,
             last_look_ms=flow.ledger.contact_ms or now_ms,
+            positions_then=self._positions,
         )
+        self._positions = positions
         moved = {where[0] for where, end in ends.items() if flow.ledger.log_ends.get(where) != end}
-        seen: list[Seen] = [Contact(time_ms=now_ms), *_log_ends(moved, ends, now_ms)]
+        contact = Contact.after(flow.ledger.contact, now_ms=now_ms, stall_ms=flow.flow.stall_timeout_ms)
+        seen: list[Seen] = [contact, *_log_ends(moved, ends, now_ms)]
         await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
         await self._forget_absent(now_ms)
         if silent := {topic for (topic, _), end in found.items() if end < 0}:

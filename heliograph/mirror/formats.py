@@ -22,7 +22,7 @@ from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.remap import SAME
 from heliograph.mirror.runs import Page
-from heliograph.mirror.seen import Change, Contact, LogEnds, Seen, SeenGroup
+from heliograph.mirror.seen import Change, Contact, GroupPass, LogEnds, Seen, SeenGroup
 from heliograph.mirror.wishes import Asked, Wish
 
 VERSION = 1
@@ -349,6 +349,8 @@ def encode_seen(group_id: str, seen: Seen) -> tuple[bytes, bytes]:
             key = ["ends", group_id, seen.topic]
         case SeenGroup():
             key = ["group", group_id, seen.group]
+        case GroupPass():
+            key = ["pass", group_id, str(seen.kind)]
         case Change():
             key = ["change", group_id, seen.topic]
     return _compact(key), _compact({"v": VERSION, **seen.fields()})
@@ -538,6 +540,7 @@ _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] 
     "lease": _parse_lease,
     "order": _parse_order,
     "outcome": _parse_loss,
+    "pass": lambda rest, fields: GroupPass.parse(str(rest[0]), fields),
     "standby": _parse_standby,
     "throttle": _parse_throttle,
     "trouble": _parse_trouble,

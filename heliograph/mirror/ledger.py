@@ -31,7 +31,7 @@ from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
 from heliograph.mirror.remap import SAME, target_partition
 from heliograph.mirror.runs import OpenPage, Page, Run
-from heliograph.mirror.seen import Contact, LogEnd, LogEnds, SeenGroup
+from heliograph.mirror.seen import Contact, GroupPass, LogEnd, LogEnds, PassKind, SeenGroup
 from heliograph.mirror.wishes import Asked, Wish
 
 PartitionName = tuple[str, int]
@@ -261,10 +261,12 @@ class Ledger:
     """By row, of those after the first (`remap`)."""
     condition: formats.Condition | None = None
     partitions: dict[PartitionName, PartitionLedger] = field(default_factory=dict)
-    contact_ms: int = 0
-    """When the source last answered; 0 if it never did."""
+    contact: Contact | None = None
+    """The last answer of the source; None if it never answered."""
     log_ends: dict[PartitionName, LogEnd] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)
+    passes: dict[PassKind, GroupPass] = field(default_factory=dict)
+    """The last pass of each kind over the groups."""
     leadership: Leadership = field(default_factory=Leadership)
     standbys: dict[str, formats.StandbyRecord] = field(default_factory=dict)
     """By owner; who waited when that was written."""
@@ -287,6 +289,11 @@ class Ledger:
     @property
     def entries(self) -> dict[PartitionName, Entry]:
         return {where: known.entry for where, known in self.partitions.items() if known.entry is not None}
+
+    @property
+    def contact_ms(self) -> int:
+        """When the source last answered; 0 if it never did."""
+        return self.contact.time_ms if self.contact is not None else 0
 
     def claim_of(self, row: int) -> formats.Claim | None:
         return self.further_claims.get(row) if row else self.claim
@@ -319,12 +326,8 @@ class Ledger:
                 self.condition = record
             case Loss():
                 self.losses[record.key] = newest(self.losses.get(record.key), record)
-            case Contact():
-                self.contact_ms = record.time_ms
-            case LogEnds():
-                self.log_ends |= {(record.topic, index): end for index, end in enumerate(record.ends)}
-            case SeenGroup():
-                self.groups[record.group] = record
+            case Contact() | LogEnds() | SeenGroup() | GroupPass():
+                self._take_seen(record)
             case None if value is not None and not formats.is_foreign(self.group_id, key):
                 self.unreadable += 1
             case Wish() | Asked() | KeptAcls():
@@ -339,6 +342,18 @@ class Ledger:
             self.further_claims.setdefault(claim.row, claim)
         else:
             self.claim = self.claim or claim
+
+    def _take_seen(self, record: Contact | LogEnds | SeenGroup | GroupPass) -> None:
+        """What was last seen of the source."""
+        match record:
+            case Contact():
+                self.contact = record
+            case LogEnds():
+                self.log_ends |= {(record.topic, index): end for index, end in enumerate(record.ends)}
+            case SeenGroup():
+                self.groups[record.group] = record
+            case GroupPass():
+                self.passes[record.kind] = record
 
     def _take_wanted(self, record: Wish | Asked | KeptAcls) -> None:
         """What people want of the flow, and what it gave them."""

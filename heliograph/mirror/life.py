@@ -17,6 +17,7 @@ from typing import Any
 from heliograph.errors import ConfigError, InternalError
 from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats
+from heliograph.mirror.costs import Cost, stretched_s
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.lease import Lease, Process
 from heliograph.mirror.losses import Loss
@@ -35,6 +36,8 @@ GATHER_S = 0.2
 """Changes come in swarms: so long after the first one, and not before the last look has paid off, all are looked at."""
 LOOK_SHARE = 4
 """Looks that are brought forward follow each other after so many times what one takes."""
+TOPICS_SHARE = 0.01
+"""At most so much of one core goes to looks at topics that nothing brought forward."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 NAMED = 5
@@ -259,9 +262,9 @@ class FlowLife:
     async def _discover_loop(self) -> None:
         flow = self.flow
         looking = self._loop("topics not refreshed", again="topics are refreshed again")
-        took_s = 0.0
+        cost, took_s = Cost(), 0.0
         while True:
-            interval = flow.flow.refresh_topics_interval_s
+            interval = stretched_s(flow.flow.refresh_topics_interval_s, cost_s=cost.last_s, share=TOPICS_SHARE)
             is_whole = flow.is_complete and not flow.missed and looking.error is None
             pause = interval if is_whole else min(interval, INCOMPLETE_S)
             wanted = flow.flow.refresh_topics_enabled or not is_whole
@@ -275,7 +278,9 @@ class FlowLife:
                 continue
             began = time.monotonic()
             with looking:
-                if await flow.discover():
+                with cost.measure():
+                    is_changed = await flow.discover()
+                if is_changed:
                     self._around.replan_soon()
             took_s = time.monotonic() - began
 

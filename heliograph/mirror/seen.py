@@ -22,13 +22,22 @@ class Contact:
     """The source answered at this time."""
 
     time_ms: int
+    since_ms: int = 0
+    """Since when it has answered without a silence of `stall.timeout.ms`; 0 where that is not known."""
 
     def fields(self) -> dict[str, Any]:
-        return {"ms": self.time_ms}
+        return {"ms": self.time_ms, "since": self.since_ms}
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Contact:
-        return cls(time_ms=int(fields["ms"]))
+        return cls(time_ms=int(fields["ms"]), since_ms=int(fields.get("since", 0)))
+
+    @classmethod
+    def after(cls, before: Contact | None, *, now_ms: int, stall_ms: int) -> Contact:
+        """The contact that follows another."""
+        if before is None or not before.since_ms or now_ms - before.time_ms > stall_ms:
+            return cls(time_ms=now_ms, since_ms=now_ms)
+        return cls(time_ms=now_ms, since_ms=before.since_ms)
 
 
 class LogEnd(NamedTuple):
@@ -38,6 +47,8 @@ class LogEnd(NamedTuple):
     """-1: its leader did not answer."""
     since_ms: int
     """Since when records stand there that are not copied; 0 if all are."""
+    still_ms: int = 0
+    """Since when the copy stands still although there are such records; 0 if it moves, or all are copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +64,14 @@ class LogEnds:
             "ms": self.time_ms,
             "ends": [end.offset for end in self.ends],
             "since": [end.since_ms for end in self.ends],
+            **({"still": [end.still_ms for end in self.ends]} if any(end.still_ms for end in self.ends) else {}),
         }
 
     @classmethod
     def parse(cls, topic: str, fields: Mapping[str, Any]) -> LogEnds:
-        ends = zip(fields["ends"], fields["since"], strict=True)
-        return cls(
-            topic=topic, time_ms=int(fields["ms"]), ends=tuple(LogEnd(int(end), int(since)) for end, since in ends)
-        )
+        still = fields.get("still", [0] * len(fields["ends"]))
+        ends = zip(fields["ends"], fields["since"], still, strict=True)
+        return cls(topic=topic, time_ms=int(fields["ms"]), ends=tuple(LogEnd(*map(int, end)) for end in ends))
 
 
 class GroupCommit(NamedTuple):
@@ -139,6 +150,39 @@ class SeenGroup:
         )
 
 
+class PassKind(StrEnum):
+    """What is done to all groups of a flow again and again."""
+
+    COMMITS = "commits"
+    """Their commits are read and kept in the ledger."""
+    CHECKPOINTS = "checkpoints"
+    """They are carried over: checkpoints, and offsets if that is wished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPass:
+    """The last pass over the groups of the source, whether or not one of them had moved."""
+
+    kind: PassKind
+    time_ms: int
+    """When it ended."""
+    every_ms: int
+    """How far apart passes are; they are stretched where they cost too much."""
+    groups: int
+
+    def fields(self) -> dict[str, Any]:
+        return {"ms": self.time_ms, "every": self.every_ms, "groups": self.groups}
+
+    @classmethod
+    def parse(cls, kind: str, fields: Mapping[str, Any]) -> GroupPass:
+        return cls(
+            kind=PassKind(kind),
+            time_ms=int(fields["ms"]),
+            every_ms=int(fields["every"]),
+            groups=int(fields["groups"]),
+        )
+
+
 class Changed(StrEnum):
     """What may have happened to a topic."""
 
@@ -177,4 +221,4 @@ def change_of(before: TopicMeta | None, now: TopicMeta | None) -> Changed | None
     return Changed.MOVED if moved else None
 
 
-Seen = Contact | LogEnds | SeenGroup | Change
+Seen = Contact | LogEnds | SeenGroup | GroupPass | Change

@@ -24,7 +24,7 @@ from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.copynames import GroupPlan, plan_groups
 from heliograph.mirror.joint import Neighbours, neighbours_in, uncommitted
 from heliograph.mirror.ledger import Grade, Ledger, PartitionName, Translation
-from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, SeenGroup
+from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, PassKind, SeenGroup
 
 SOURCE_PATIENCE_S = 8.0
 """A source that does not answer by then counts as gone."""
@@ -74,6 +74,8 @@ class GroupView:
     """Partitions of the source that no member reads."""
     seen_s: float | None
     """How old what is known of the source is; None if it answered just now."""
+    read_every_s: float | None
+    """How often the mirror reads the commits of the flow's groups; None if that is not known."""
     target_state: str
     target_members: int
     places: tuple[GroupPlace, ...]
@@ -83,7 +85,7 @@ class GroupView:
         known = [place.reread for place in self.places if place.reread is not None]
         return sum(known) if len(known) == len(self.places) else None
 
-    def row(self) -> dict[str, str | int | None]:
+    def row(self) -> dict[str, str | int | float | None]:
         return {
             "flow": self.flow,
             "group": self.group,
@@ -96,9 +98,10 @@ class GroupView:
             "target state": self.target_state,
             "target members": self.target_members,
             "would re-read now": self.reread,
+            "commits read every s": self.read_every_s,
         }
 
-    def place_rows(self) -> list[dict[str, str | int | None]]:
+    def place_rows(self) -> list[dict[str, str | int | float | None]]:
         return [
             {
                 "group": self.group,
@@ -270,7 +273,9 @@ class _Sides:
     def view(self, group: SeenGroup) -> GroupView:
         name = self.source.names.wanted[group.group]
         there, commits = self.target.groups.get(name), self.target.commits.get(name, {})
-        last_seen_s = time.time() - max(group.time_ms, self.ledger.contact_ms) / 1000
+        reading = self.ledger.passes.get(PassKind.COMMITS)
+        read_ms = reading.time_ms if reading is not None else self.ledger.contact_ms
+        last_seen_s = time.time() - max(group.time_ms, read_ms) / 1000
         return GroupView(
             flow=self.flow.name,
             group=group.group,
@@ -279,6 +284,7 @@ class _Sides:
             source_members=group.members,
             unconsumed=self.source.unconsumed.get(group.group, 0),
             seen_s=None if self.source.is_live else max(0.0, last_seen_s),
+            read_every_s=reading.every_ms / 1000 if reading is not None else None,
             target_state=there.state if there is not None else "none",
             target_members=len(there.members) if there is not None else 0,
             places=self._places(group, commits),

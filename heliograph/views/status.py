@@ -1,4 +1,9 @@
-"""How flows stand, by what is written on their targets: needs neither the source nor a running mirror."""
+"""How flows stand, by what is written on their targets: needs neither the source nor a running mirror.
+
+Ages are judged by the mirror's clock, since its times are what the ledger holds. Where the lease says that the mirror's
+clock and ours agree, to within the lease's time, ours is taken for it. Where it seems to have run out, or to be of the
+future, the ledger is watched for as long as a renewal may take: who renews leads, and tells his time.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,11 @@ import asyncio
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+from heliograph.config.parts import State
 from heliograph.config.settings import Flow, Settings
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, NotAuthorized
 from heliograph.kafka.admin import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import read_tail
@@ -17,16 +24,35 @@ from heliograph.mirror import store, tenure
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.copynames import maybe_remote
 from heliograph.mirror.exposure import Exposure, exposure_of
+from heliograph.mirror.here import is_gone, this_process
 from heliograph.mirror.joint import neighbours_in
 from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
+from heliograph.mirror.seen import GroupPass, PassKind
 from heliograph.mirror.throttling import QUIET_S, shown
+from heliograph.naming import HEARTBEATS
 from heliograph.render import Row
+from heliograph.views.conditions import (
+    Facts,
+    FlowCondition,
+    conditions_before_start,
+    conditions_of,
+    conditions_without_target,
+    worst,
+)
 
 STANDBY_S = 3 * tenure.STANDBY_S
 """One who has not said for so long that he waits does not."""
+WATCH_S = 6.0
+"""A lease that seems to have run out is watched for a renewal: for its own time, and not longer than this."""
+_LOOK_S = 0.25
+SOURCE_S = 5.0
+"""A source that the mirror has not heard of lately, and that does not answer us within this time, is unreachable."""
+HEARTBEATS_READ = 2_000
+"""Offsets of the heartbeats topic among which the last heartbeat of a flow is looked for: all pairs share it."""
+DISABLED = "disabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +122,39 @@ class FlowStatus:
     """By which cluster's quota, or by the flow's own limit, at the moment."""
     losses: tuple[Loss, ...] = ()
     """Those that nobody has acknowledged."""
-    is_ready: bool = False
+    commits_read: GroupPass | None = None
+    """The last time that the groups' commits were read, and how often they are."""
+    commits_read_s: float | None = None
+    conditions: tuple[FlowCondition, ...] = ()
+    """None of a flow that is not to run."""
     problem: str = ""
+    """Why nothing is known of a flow that is not to run; of others a condition says it."""
+
+    @property
+    def is_to_run(self) -> bool:
+        return self.state == State.RUNNING
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.conditions) and all(condition.is_true for condition in self.conditions)
+
+    @property
+    def faults(self) -> list[FlowCondition]:
+        """What keeps it from being ready."""
+        return worst(self.conditions)
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """The worst first: flows that are not ready, those that are, those that are not to run."""
+        return not self.is_to_run, self.is_ready, -len(self.faults)
 
     def row(self) -> dict[str, str | int | float | None]:
         exposure = self.exposure
         return {
             "flow": self.flow,
             "state": self.state,
-            "ready": "yes" if self.is_ready else "no",
+            "ready": ("yes" if self.is_ready else "no") if self.is_to_run else None,
+            "reason": ", ".join(dict.fromkeys(condition.reason for condition in self.faults)) or None,
             "partitions": self.partitions,
             "records behind": self.records_behind,
             "exposed records": exposure.records if exposure else None,
@@ -119,14 +169,21 @@ class FlowStatus:
             "source answered": _ago(self.last_contact_s),
             "heartbeat": _ago(self.heartbeat_s),
             "checkpoint": _ago(self.checkpoint_s),
+            "commits read": self._reading(),
             "trouble": "; ".join([*self.lacks, *self.failing, *self.throttled, *(loss.short() for loss in self.losses)])
             or self.problem
             or None,
         }
 
+    def _reading(self) -> str | None:
+        if self.commits_read is None:
+            return None
+        return f"{_ago(self.commits_read_s)}, every {self.commits_read.every_ms / 1000:.3g} s"
+
     def full_row(self) -> Row:
-        """For programs: with every loss in full."""
-        return {**self.row(), "losses": [loss.row() for loss in self.losses]}
+        """For programs: with every condition and every loss in full."""
+        conditions = [condition.row() for condition in self.conditions]
+        return {**self.row(), "conditions": conditions, "losses": [loss.row() for loss in self.losses]}
 
 
 def _ago(seconds: float | None) -> str | None:
@@ -134,24 +191,35 @@ def _ago(seconds: float | None) -> str | None:
 
 
 async def read_status(settings: Settings) -> list[FlowStatus]:
-    return list(await asyncio.gather(*(_flow_status(flow, settings) for flow in settings.enabled_flows)))
+    """All flows of the file, disabled ones too."""
+    return list(await asyncio.gather(*(_flow_status(flow, settings) for flow in settings.flows)))
 
 
 async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
+    if not flow.enabled:
+        return FlowStatus(flow=flow.name, state=DISABLED)
     cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|status")
     try:
-        await cluster.refresh()
+        await asyncio.wait_for(cluster.refresh(), flow.stall_timeout_ms / 1000)
         ledger = await store.find_ledger(cluster, flow)
         if ledger is None:
-            return FlowStatus(flow=flow.name, state=flow.state, problem="it has not run yet")
-        return await _status(flow, cluster, ledger)
-    except HeliographError as error:
-        return FlowStatus(flow=flow.name, state=flow.state, problem=str(error))
+            return _unread(flow, conditions_before_start(flow, settings.file), "it has not run yet")
+        return await _status(flow, settings, cluster, ledger)
+    except (HeliographError, TimeoutError) as error:
+        conditions = conditions_without_target(flow, error)
+        return _unread(flow, conditions, worst(conditions)[0].message)
     finally:
         cluster.close()
 
 
-async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
+def _unread(flow: Flow, conditions: tuple[FlowCondition, ...], problem: str) -> FlowStatus:
+    """Of a flow that the target tells nothing of."""
+    if flow.is_running:
+        return FlowStatus(flow=flow.name, state=flow.state, conditions=conditions)
+    return FlowStatus(flow=flow.name, state=flow.state, problem=problem)
+
+
+async def _status(flow: Flow, settings: Settings, target: Cluster, ledger: Ledger) -> FlowStatus:
     entries, condition = ledger.entries, ledger.condition
     losses = sorted((loss for loss in ledger.losses.values() if loss.is_open), key=lambda loss: loss.key)
     alone = entries.keys() - neighbours_in(ledger).keys()  # what shares a log cannot be told by its end
@@ -162,53 +230,136 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
     }
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
-    now_ms, lease = int(time.time() * 1000), ledger.leadership.lease
+    facts = await _facts(flow, settings, target, ledger)
+    now_ms, lease = facts.now_ms, facts.lease
+    commits_read = ledger.passes.get(PassKind.COMMITS)
     written = max([entry.time_ms for entry in entries.values()], default=0)
     return FlowStatus(
         flow=flow.name,
         state=flow.state,
         partitions=len(entries),
         records_behind=sum(max(0, entry.source_end - entry.source_offset) for entry in entries.values()),
-        last_written_s=_since(written),
-        last_contact_s=_since(ledger.contact_ms),
-        heartbeat_s=await _heartbeat_age(flow, target),
-        checkpoint_s=await _checkpoint_age(flow, target),
+        last_written_s=_since(written, now_ms),
+        last_contact_s=_since(ledger.contact_ms, now_ms),
+        heartbeat_s=_since(await _heartbeat_from_source(flow, target), now_ms),
+        checkpoint_s=_since(await _last_checkpoint(flow, target), now_ms),
         exposure=exposure_of(ledger, ends),
         leader=Leader.of(lease, now_ms=now_ms) if lease is not None else None,
         restarts=lease.restarts if lease is not None else 0,
         standbys=sum(now_ms - standby.time_ms < STANDBY_S * 1000 for standby in ledger.standbys.values()),
         lacks=condition.lacks if condition else (),
         failing=condition.failing if condition else (),
-        throttled=_throttled(ledger),
+        throttled=_throttled(ledger, now_ms),
         losses=tuple(losses),
-        is_ready=ledger.claim is not None
-        and not (condition is not None and condition.is_blocked)
-        and not any(loss.blocks for loss in losses),
+        commits_read=commits_read,
+        commits_read_s=_since(commits_read.time_ms, now_ms) if commits_read is not None else None,
+        conditions=conditions_of(facts) if flow.is_running else (),
     )
 
 
-def _throttled(ledger: Ledger) -> tuple[str, ...]:
+def _throttled(ledger: Ledger, now_ms: int) -> tuple[str, ...]:
     """Clients tell it every few seconds while it lasts."""
-    fresh = [item for item in ledger.throttles.values() if time.time() - item.time_ms / 1000 < QUIET_S]
+    fresh = [item for item in ledger.throttles.values() if now_ms - item.time_ms < QUIET_S * 1000]
     return tuple(map(shown, sorted({item.cluster for item in fresh})))
 
 
-def _since(time_ms: int) -> float | None:
-    return max(0.0, time.time() - time_ms / 1000) if time_ms else None
+def _since(time_ms: int, now_ms: int) -> float | None:
+    return max(0, now_ms - time_ms) / 1000 if time_ms else None
 
 
-async def _heartbeat_age(flow: Flow, target: Cluster) -> float | None:
+async def _heartbeat_from_source(flow: Flow, target: Cluster) -> int:
     """Of what the source's heartbeats topic brought over: it proves that records come through."""
     topic = flow.remote_topic(flow.policy.heartbeats_topic())
     if topic not in target.catalogue.topics:
-        return None
+        return 0
     found = [Heartbeat.parse(record.key, record.value) for record in await read_tail(target, topic, 0)]
-    return _since(max([heartbeat.time_ms for heartbeat in found if heartbeat is not None], default=0))
+    return max([heartbeat.time_ms for heartbeat in found if heartbeat is not None], default=0)
 
 
-async def _checkpoint_age(flow: Flow, target: Cluster) -> float | None:
+async def _last_checkpoint(flow: Flow, target: Cluster) -> int:
     topic = flow.checkpoints_topic
     if topic not in target.catalogue.topics:
-        return None
+        return 0
     records = await read_tail(target, topic, 0)
-    return _since(max([item.timestamp for item in records if Checkpoint.parse(item.key, item.value)], default=0))
+    return max([item.timestamp for item in records if Checkpoint.parse(item.key, item.value)], default=0)
+
+
+# -- what conditions are made from
+
+
+class _Lead(NamedTuple):
+    is_held: bool
+    is_leader_dead: bool
+    now_ms: int
+    """By the leader's clock, as far as that is known."""
+
+
+async def _facts(flow: Flow, settings: Settings, target: Cluster, ledger: Ledger) -> Facts:
+    lead = await _look_at_lease(target, ledger)
+    is_silent = lead.now_ms - ledger.contact_ms > flow.stall_timeout_ms
+    interval_s, heartbeat_ms = await _own_heartbeat(flow, settings, target)
+    return Facts(
+        flow=flow,
+        file=settings.file,
+        ledger=ledger,
+        now_ms=lead.now_ms,
+        is_led=lead.is_held,
+        is_leader_dead=lead.is_leader_dead,
+        source_answers=await _source_answers(flow, settings) if is_silent and flow.is_running else None,
+        heartbeat_interval_s=interval_s,
+        heartbeat_ms=heartbeat_ms,
+    )
+
+
+async def _look_at_lease(target: Cluster, ledger: Ledger) -> _Lead:
+    lease, now_ms = ledger.leadership.lease, _now_ms()
+    if lease is None or lease.tenancy is Tenancy.RELEASED:
+        return _Lead(False, False, now_ms)
+    if is_gone(lease.holder, this_process()):
+        return _Lead(False, True, now_ms)
+    if abs(now_ms - lease.time_ms) < lease.lease_ms:
+        return _Lead(True, False, now_ms)
+    renewed = await _renewed(target, ledger, lease)
+    return _Lead(renewed is not None, False, renewed.time_ms if renewed is not None else _now_ms())
+
+
+async def _renewed(target: Cluster, ledger: Ledger, lease: Lease) -> Lease | None:
+    """The next record of the lease; None if none comes in time, or if it is given back."""
+    clock = asyncio.get_running_loop().time
+    give_up = clock() + min(lease.lease_ms / 1000, WATCH_S)
+    while ledger.leadership.lease is lease and clock() < give_up:
+        await asyncio.sleep(_LOOK_S)
+        await store.read_on(target, ledger.topic, ledger)
+    found = ledger.leadership.lease
+    return found if found is not lease and found is not None and found.tenancy is not Tenancy.RELEASED else None
+
+
+async def _source_answers(flow: Flow, settings: Settings) -> bool:
+    cluster = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{flow.name}|status")
+    try:
+        await asyncio.wait_for(cluster.refresh([]), SOURCE_S)
+    except (HeliographError, TimeoutError):
+        return False
+    finally:
+        cluster.close()
+    return True
+
+
+async def _own_heartbeat(flow: Flow, settings: Settings, target: Cluster) -> tuple[int | None, int]:
+    """How often a heartbeat is to be written for the flow, None if never, and when the last one was."""
+    wanted = settings.heartbeat_pairs().get((flow.source, flow.target))
+    if wanted is None or wanted.state is not State.RUNNING:
+        return None, 0
+    if HEARTBEATS not in target.catalogue.topics:
+        return wanted.interval_s, 0
+    try:
+        records = await read_tail(target, HEARTBEATS, 0, offsets=HEARTBEATS_READ)
+    except NotAuthorized:
+        return None, 0
+    found = [Heartbeat.parse(record.key, record.value) for record in records]
+    mine = [beat.time_ms for beat in found if beat and (beat.source, beat.target) == (flow.source, flow.target)]
+    return wanted.interval_s, max(mine, default=0)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -20,6 +20,7 @@ from tests.cluster.mirror import (
     partition_count,
     produce,
     unique,
+    wait_until,
 )
 
 
@@ -106,27 +107,28 @@ def test_s0_twenty_of_105_are_consumed_the_source_is_killed_and_the_21st_is_next
     """To one target by `translate --execute`, with group sync off as it is by default; to the other with it on.
 
     What is asked after the loss is answered by the targets alone. The second flow writes no offset syncs: exact
-    positions do not need them.
+    positions do not need them. The file sets no intervals: a group is known on the target 10 s after it committed.
     """
     topic, group = create_topic(primary, unique("products")), unique("ProductConsumer")
     keys = {
         "topics": topic,
         "groups": group,
-        "emit.checkpoints.interval.seconds": "1",
-        "refresh.groups.interval.seconds": "1",
+        "stall.timeout.ms": "2000",
         "primary->backup.enabled": "true",
         "primary->mid.enabled": "true",
         "primary->mid.sync.group.offsets.enabled": "true",
-        "primary->mid.sync.group.offsets.interval.seconds": "1",
         "primary->mid.emit.offset-syncs.enabled": "false",
     }
     remote = f"primary.{topic}"
     produce(primary, topic, numbered(105))
-    with MirrorProcess(tmp_path, {"primary": primary, "backup": backup, "mid": mid}, keys) as mirror:
-        consume(primary, group, topic, 20)
+    mirror = MirrorProcess(tmp_path, {"primary": primary, "backup": backup, "mid": mid}, keys)
+    mirror.write({key: value for key, value in mirror.keys.items() if "interval" not in key})
+    with mirror:
         mirror.wait_mirrored(View(primary, topic), View(backup, remote))
+        consume(primary, group, topic, 20)
+        mirror.wait_until(lambda: "20" in translate(mirror, group, "-o", "csv").stdout, 10, what="the group's place")
         mirror.wait_until(lambda: committed(mid, group) == {(remote, 0): 20}, 30, what="the group on mid")
-        mirror.wait_until(lambda: "20" in translate(mirror, group, "-o", "csv").stdout, 20, what="the group's place")
+        mirror.wait_until(lambda: status(mirror).returncode == 0, 30, what="readiness")
         assert syncs(primary, topic, target="mid") == []
         primary.kill_broker(primary.brokers[0].node_id)
         mirror.kill()
@@ -138,8 +140,17 @@ def test_s0_twenty_of_105_are_consumed_the_source_is_killed_and_the_21st_is_next
     for cluster in (backup, mid):
         values = [message.value() for message in consume(cluster, group, remote, 85)]
         assert values == numbered(85, 20)
-    command = [HELIOGRAPH, "status", str(mirror.config), "-o", "json"]
-    flows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    wait_until(lambda: "SourceReachable is False" in status(mirror).stdout, 30, what="the source's absence")
+    shown = status(mirror, "-o", "json")
+    flows = json.loads(shown.stdout)
+    for flow in flows:
+        found = {condition["type"]: condition for condition in flow["conditions"]}
+        assert (shown.returncode, flow["ready"]) == (1, "no")
+        assert (found["Leading"]["status"], found["Leading"]["reason"]) == ("False", "LeaderDead")
+        assert (found["SourceReachable"]["status"], found["SourceReachable"]["reason"]) == ("False", "NoAnswer")
+        assert found["SourceReachable"]["since"] is not None
+        assert f"heliograph run {mirror.config}" in found["Leading"]["message"]
+        assert found["TargetReachable"]["status"] == "True"
     assert [(flow["flow"], flow["exposed records"]) for flow in flows] == [("primary->backup", 0), ("primary->mid", 0)]
     command = [HELIOGRAPH, "groups", str(mirror.config), "-o", "json"]
     rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -147,6 +158,11 @@ def test_s0_twenty_of_105_are_consumed_the_source_is_killed_and_the_21st_is_next
     assert all(row["seen"].endswith("s ago") and row["would re-read now"] == 0 for row in seen.values())
     places = [row for row in rows if row["kind"] == "partition"]
     assert {(row["source committed"], row["source end"], row["translated"]) for row in places} == {(20, 105, 20)}
+
+
+def status(mirror: MirrorProcess, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [HELIOGRAPH, "status", str(mirror.config), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def translate(mirror: MirrorProcess, group: str, *more: str) -> subprocess.CompletedProcess[str]:

@@ -265,6 +265,10 @@ DEFAULTS_BY_CHOICE = {
         "MirrorMakerConfig gives another one; the layers are compared above",
     ),
     "offset.flush.interval.ms": "positions are written more often here, which costs little",
+    "refresh.topics.interval.seconds": "10 for 600: a topic younger than that is lost with the source",
+    "refresh.groups.interval.seconds": "5 for 600: a group younger than that is lost with the source",
+    "emit.checkpoints.interval.seconds": "5 for 60: what a group commits between two passes is read again",
+    "sync.group.offsets.interval.seconds": "5 for 60: what a group commits between two passes is read again",
 }  # fmt: skip
 # Connect's workers have them, but MM2 reads them at the top level only.
 ONLY_AT_TOP = {
@@ -284,6 +288,8 @@ def _assert_same_key(name: str, ours: Key | None, theirs: JavaKey) -> None:
     if ours.name.endswith(".*"):  # one row for many keys
         return
     assert ours.kind == theirs.kind, name
+    if name in DEFAULTS_BY_CHOICE and (told := re.search(r"\(MM2: (\d+)\)", ours.meaning)) is not None:
+        assert told[1] == theirs.default, name
     if ours.default is None or name in DEFAULTS_BY_CHOICE:
         return
     assert theirs.default is not None, name

@@ -108,7 +108,7 @@ class Pair:
 
     def status(self) -> dict[str, Any]:
         command = [HELIOGRAPH, "status", str(self.mirrors[0].config), "-o", "json"]
-        [row] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        [row] = json.loads(subprocess.run(command, check=False, capture_output=True).stdout)
         return dict(row)
 
 

@@ -34,6 +34,7 @@ def test_the_same_file_changes_nothing() -> None:
         ("A->B.emit.heartbeats.interval.seconds = 5\n", "heartbeats"),
         ("A->B.state = paused\n", "state"),
         ("on.data.loss = stop-flow\n", "on_data_loss"),
+        ("stall.timeout.ms = 5000\n", "stall_timeout_ms"),
         ("start.position = latest\n", "start_positions"),
         ("start.position.1.topics = x\nstart.position.1.from = latest\n", "start_positions"),
     ],

@@ -337,7 +337,7 @@ def test_config_convert_refuses_what_would_mean_something_else(
 # -- views
 
 
-@pytest.mark.parametrize("command", ["status", "groups", "topics"])
+@pytest.mark.parametrize("command", ["groups", "topics"])
 def test_a_file_without_an_enabled_flow_has_nothing_to_show(
     command: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,10 +22,11 @@ from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint
 from heliograph.mirror.model import Entry
-from heliograph.mirror.seen import LogEnd, Seen
+from heliograph.mirror.seen import Contact, LogEnd, Seen
 from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.syncs import SyncStore
 from heliograph.recovery.translate import Move, as_reset_file
+from tests.unit.flows import flow_between
 
 WHERE = TopicPartition("A.t", 0)
 KEY = ("g", WHERE)
@@ -137,6 +138,61 @@ def test_a_log_end_says_since_when_it_is_not_reached(
     assert ends == {where: wanted}
 
 
+@pytest.mark.parametrize(
+    ("end", "position", "position_then", "known", "still_ms"),
+    [
+        (10, 7, 7, LogEnd(9, 300), 500),
+        (10, 7, 7, LogEnd(9, 300, 400), 400),
+        (10, 8, 7, LogEnd(9, 300, 400), 0),
+        (10, 7, 7, LogEnd(7, 0), 0),
+        (10, 10, 10, LogEnd(10, 0), 0),
+        (10, 7, None, LogEnd(9, 300, 400), 400),
+        (10, 7, None, None, 0),
+        (-1, 7, 7, LogEnd(9, 300, 400), 400),
+    ],
+    ids=["began", "goes on", "moves", "came since", "reached", "new leader", "first look", "no answer"],
+)
+def test_a_log_end_says_since_when_its_copy_stands_still(
+    end: int, position: int, position_then: int | None, known: LogEnd | None, still_ms: int
+) -> None:
+    where = ("t", 0)
+    ends = plan_log_ends(
+        {where: end},
+        positions={where: position},
+        known={where: known} if known else {},
+        last_look_ms=500,
+        positions_then=None if position_then is None else {where: position_then},
+    )
+    assert ends[where].still_ms == still_ms
+
+
+def test_a_contact_says_since_when_the_source_has_answered_without_a_stall() -> None:
+    first = Contact.after(None, now_ms=100, stall_ms=50)
+    assert first == Contact(time_ms=100, since_ms=100)
+    assert Contact.after(first, now_ms=150, stall_ms=50) == Contact(time_ms=150, since_ms=100)
+    assert Contact.after(first, now_ms=151, stall_ms=50) == Contact(time_ms=151, since_ms=151)
+    assert Contact.after(Contact(time_ms=100), now_ms=120, stall_ms=50) == Contact(time_ms=120, since_ms=120)
+
+
+def test_a_source_of_which_nothing_is_copied_is_asked_before_it_is_said_to_answer() -> None:
+    async def test() -> None:
+        async with flow_between({}) as world:
+            await world.flow.open()
+            await world.flow.prepare()
+            watch = Watch(world.flow)
+            await watch.look()
+            await store.read_on(world.flow.target, world.flow.ledger_topic, world.flow.ledger)
+            answered = world.flow.ledger.contact
+            assert answered is not None
+            await world.source.brokers[1].stop()
+            with pytest.raises(Unreachable):
+                await watch.look()
+            await store.read_on(world.flow.target, world.flow.ledger_topic, world.flow.ledger)
+            assert world.flow.ledger.contact == answered
+
+    asyncio.run(test())
+
+
 def ledger(*, end: int, since_ms: int) -> Ledger:
     entry = Entry(
         source_topic_id="0" * 32,
@@ -152,7 +208,7 @@ def ledger(*, end: int, since_ms: int) -> Ledger:
         source_end=12,
         time_ms=1_000,
     )
-    found = Ledger(group_id="g", contact_ms=9_000)
+    found = Ledger(group_id="g", contact=Contact(time_ms=9_000))
     found.partition(("t", 0)).entry = entry
     found.log_ends["t", 0] = LogEnd(end, since_ms)
     return found

@@ -111,6 +111,7 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
         ("contact", *formats.encode_seen("A-mm2", test_formats.CONTACT)),
         ("ends", *formats.encode_seen("A-mm2", test_formats.LOG_ENDS)),
         ("group", *formats.encode_seen("A-mm2", test_formats.GROUP)),
+        ("pass", *formats.encode_seen("A-mm2", test_formats.PASS)),
         ("change", *formats.encode_seen("A-mm2", test_formats.CHANGE)),
         ("lease", *formats.encode_lease("A-mm2", test_formats.LEASE)),
         ("standby", *formats.encode_standby("A-mm2", test_formats.STANDBY)),

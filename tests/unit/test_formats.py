@@ -20,11 +20,24 @@ from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.refusals import Rejected
 from heliograph.mirror.runs import Page, Run
-from heliograph.mirror.seen import Change, Changed, Contact, GroupCommit, GroupMember, LogEnd, LogEnds, SeenGroup
+from heliograph.mirror.seen import (
+    Change,
+    Changed,
+    Contact,
+    GroupCommit,
+    GroupMember,
+    GroupPass,
+    LogEnd,
+    LogEnds,
+    PassKind,
+    SeenGroup,
+)
 from heliograph.mirror.wishes import Asked, Wish
 
-CONTACT = Contact(time_ms=1_700_000_000_000)
+CONTACT = Contact(time_ms=1_700_000_000_000, since_ms=1_699_999_000_000)
+PASS = GroupPass(kind=PassKind.COMMITS, time_ms=1_700_000_000_000, every_ms=1000, groups=12)
 LOG_ENDS = LogEnds(topic="foo", time_ms=1_700_000_000_000, ends=(LogEnd(99, 1_699_999_999_000), LogEnd(-1, 0)))
+STILL = LogEnds(topic="foo", time_ms=1, ends=(LogEnd(99, 5, 6), LogEnd(-1, 0)))
 CHANGE = Change(topic="foo", what=Changed.RESIZED)
 GROUP = SeenGroup(
     group="billing",
@@ -236,6 +249,8 @@ def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> Non
         (formats.encode_seen("g", LOG_ENDS), LOG_ENDS),
         (formats.encode_seen("g", CHANGE), CHANGE),
         (formats.encode_seen("g", GROUP), GROUP),
+        (formats.encode_seen("g", PASS), PASS),
+        (formats.encode_seen("g", STILL), STILL),
         (
             formats.encode_page("g", "foo", 7, 100, PAGE),
             formats.PageRecord(topic="foo", partition=7, start=100, page=PAGE),

@@ -93,7 +93,7 @@ def test_event_streams_lab_repaired_has_all_connectors() -> None:
     (flow,) = settings.flows
     assert patterns_of(flow.topics).include == ("products",)
     assert not flow.mirrors("orders")
-    assert checkpoints_of(flow).interval_s == 60
+    assert checkpoints_of(flow).interval_s == 5
     assert not checkpoints_of(flow).sync_group_offsets
     assert flow.heartbeats is not None
     assert flow.heartbeats.interval_s == 1

@@ -127,7 +127,7 @@ def test_regions_keep_their_intervals_and_factors(region: Region, index: int) ->
     assert flow.replication_factor == 3
     assert flow.tasks_max == 1
     assert flow.refresh_topics_enabled is region.refresh
-    assert flow.refresh_topics_interval_s == (600_000 if region.refresh else 600)
+    assert flow.refresh_topics_interval_s == (600_000 if region.refresh else 10)
     assert flow.topic_sync.configs_enabled is region.refresh
     assert flow.topic_sync.configs_interval_s == 600
     assert not flow.topic_sync.acls_enabled
@@ -145,7 +145,7 @@ def test_regions_carry_groups_over_where_a_checkpoint_connector_is(region: Regio
     assert checkpoints.sync_group_offsets
     assert checkpoints.sync_group_offsets_interval_s == 60
     assert checkpoints.refresh_groups_enabled is region.refresh_groups
-    assert checkpoints.refresh_groups_interval_s == 600
+    assert checkpoints.refresh_groups_interval_s == (600 if region.refresh_groups else 5)
     assert checkpoints.replication_factor == 3
     assert patterns_of(checkpoints.groups).include == ("consumer-.*",)
     assert checkpoints.groups.accepts("consumer-southamerica")

@@ -37,7 +37,7 @@ def test_defaults_of_a_flow() -> None:
     one = settings.flows[0]
     assert (one.name, one.enabled, settings.epoch_ms) == ("A->B", True, 60000)
     assert (one.tasks_max, one.replication_factor) == (1, 2)
-    assert (one.refresh_topics_enabled, one.refresh_topics_interval_s) == (True, 600)
+    assert (one.refresh_topics_enabled, one.refresh_topics_interval_s) == (True, 10)
     assert (one.group_id, one.client_id, one.connector_name) == ("A-mm2", "A->B", "MirrorSourceConnector")
     assert (one.offset_storage_topic, one.offset_storage_partitions, one.offset_storage_replication_factor) == (
         "mm2-offsets.A.internal", 25, 3,
@@ -401,9 +401,9 @@ def test_key_that_mm2_ignores_at_its_place_gives_the_right_place(more: str, hint
 
 
 def test_keys_without_effect_are_noted_with_their_place() -> None:
-    notes = load("stall.timeout.ms=9\nA->B.metric.names.formats=new\nB.consumer.check.crcs=true\n").notes
+    notes = load("admin.timeout.ms=9\nA->B.metric.names.formats=new\nB.consumer.check.crcs=true\n").notes
     assert [str(note) for note in notes] == [
-        'mm2.properties:5:1: "stall.timeout.ms" has no effect yet',
+        'mm2.properties:5:1: "admin.timeout.ms" has no effect yet',
         'mm2.properties:6:1: "A->B.metric.names.formats" has no effect yet',
         'mm2.properties:7:1: "B.consumer.check.crcs" has no effect: checksums are always checked',
     ]

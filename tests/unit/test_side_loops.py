@@ -469,11 +469,13 @@ def test_a_group_that_cannot_be_carried_costs_itself_alone_and_is_carried_when_i
             carrier = carrying.Carrier(flow, offset_syncs.OffsetSyncs(flow))
             for _ in range(2):
                 carrier._emission._due = 0.0
+                await carrier.read()
                 await carrier.carry()
             assert checkpoints_of(world.target) == all_groups - without_checkpoint
             assert written_down(world.target) == all_groups - not_written_down
             world.source.groups["odd"].commits = {("t", 0): (0, "less", -1)}
             carrier._emission._due = 0.0
+            await carrier.read()
             await carrier.carry()
             assert checkpoints_of(world.target) == written_down(world.target) == all_groups
 
