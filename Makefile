@@ -40,7 +40,7 @@ test-fast: setup
 test-long: prepare
 	$(BIN)/python -m pytest --no-skips -m long --timeout 3600 --report docs/reports $(LONG) tests
 
-# Two hundred faults, twice; a part of test-long. FAULT_SEED=17 repeats those of a run.
+# Two hundred faults, twice; a part of test-long. FAULT_COUNT=50 makes fewer, FAULT_SEED=17 repeats those of a run.
 test-fault: prepare
 	$(BIN)/python -m pytest --no-skips -m long --report docs/reports $(LONG) tests/fault
 

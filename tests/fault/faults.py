@@ -15,14 +15,13 @@ import psutil
 
 from heliograph.lab import Cluster
 from tests.cluster.mirror import wait_until
-from tests.fault.lost_tail import lose_tail
 from tests.fault.proxy import FINE, Weather
 from tests.fault.world import World
 
 SIDES = ("source", "target")
 _TURNS = 100
 _ROOM_BYTES = 2000
-_LEDGER_RECORDS = (1, 60)
+_LEDGER_RECORDS = 60
 _OFTEN = 3
 """A round of all kinds has so many of some: those of which a run of 50 faults is to have several."""
 _SECOND_S = 25.0
@@ -152,8 +151,7 @@ def cut_off_broker(world: World, side: str) -> Iterator[None]:
 @contextmanager
 def lose_ledger_tail(world: World) -> Iterator[None]:
     """The brokers that hold the ledger end uncleanly, and its newest records are on none of their disks."""
-    lost = lose_tail(world.target, world.ledger, records=world.chance.randint(*_LEDGER_RECORDS))
-    world.ledger_losses.append(lost)
+    world.lose_ledger_tail(at_most=_LEDGER_RECORDS)
     yield
 
 

@@ -20,7 +20,7 @@ from tests.cluster.spark import Standalone, kill_tree
 from tests.fault import network
 from tests.fault.arrivals import Arrivals, Place
 from tests.fault.checker import Verdict, announced_repeats, judge, missing
-from tests.fault.lost_tail import Lost
+from tests.fault.lost_tail import Lost, lose_tail
 from tests.fault.network import Network
 from tests.fault.proxy import Proxy, Weather
 from tests.fault.stamp import Shape, stamp_of
@@ -286,6 +286,12 @@ class World:
     @property
     def ledger(self) -> str:
         return f"mm2-ledger.{self.source.alias}.internal"
+
+    def lose_ledger_tail(self, *, at_most: int) -> None:
+        """A random number of its newest records, and not more than half of it: it began with the flow's producer id."""
+        [end] = View(self.target, self.ledger).counts() or [0]
+        records = self.chance.randint(1, max(1, min(at_most, end // 2)))
+        self.ledger_losses.append(lose_tail(self.target, self.ledger, records=records))
 
     def largest_log(self) -> int:
         """Bytes of the largest file of the mirrored topics on the target's first broker."""
