@@ -7,7 +7,7 @@ the deposed leader says of its log is to be believed by who knows a later leader
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -112,55 +112,83 @@ def end_on_disk(cluster: Cluster, broker: int, topic: str) -> int:
     return batches_in(node.folder / "log" / f"{topic}-0")[-1].end
 
 
-def test_a_source_leader_that_is_cut_off_is_not_believed(network: Network, backup: Cluster, tmp_path: Path) -> None:
-    """By a mirror that reads from it when it happens, nor by one that asks it first when it starts."""
-    source = network.cluster
-    topic = create_topic(source, unique("deposed"), replicas=3)
-    produce(source, topic, values(0, 50))
-    copy = View(backup, f"apart.{topic}")
-    keys = {**SINGLE, "offset-syncs.topic.replication.factor": "3", "apart->backup.topics": topic}
-    mirror = MirrorProcess(tmp_path, {"apart": source, "backup": backup}, keys)
-    cut = Divided(network, topic)
-    with mirror:
-        mirror.wait_until(lambda: copy.counts() == [50], PATIENCE_S, what="the first copy")
-        with cut.divided():
-            produce(source, topic, values(50, 80), bootstrap_servers=cut.majority)
-            mirror.wait_until(lambda: copy.counts() == [80], PATIENCE_S, what="the copy of the new leader's records")
-            mirror.stop()
-            mirror.write({**mirror.keys, "apart.bootstrap.servers": bootstrap(source, cut.deposed)})
-            mirror.start()
-            produce(source, topic, values(80, 100), bootstrap_servers=cut.majority)
-            mirror.wait_until(
-                lambda: copy.counts() == [100] or false_names(mirror.output), PATIENCE_S, what="the copy of the rest"
-            )
-        mirror.wait_until(lambda: 99 in numbers(copy), PATIENCE_S, what="the last copy")
-    assert numbers(copy) == list(range(100)), mirror.output
-    assert not false_names(mirror.output)
+class Story:
+    """A topic of numbers that is mirrored from or to a cluster whose leader of it is cut off."""
+
+    def __init__(self, network: Network, source: Cluster, target: Cluster, folder: Path) -> None:
+        self.network = network
+        self.source = source
+        self.is_source = source is network.cluster
+        self.topic = create_topic(source, unique("deposed"), replicas=source.spec.brokers)
+        self.copy = View(target, f"{source.alias}.{self.topic}")
+        keys = {
+            **(SINGLE if self.is_source else REPLICATED),
+            "offset-syncs.topic.replication.factor": str(source.spec.brokers),
+            f"{source.alias}->{target.alias}.topics": self.topic,
+        }
+        self.mirror = MirrorProcess(folder, {source.alias: source, target.alias: target}, keys)
+        self.written = 0
+
+    def divide(self) -> Divided:
+        return Divided(self.network, self.topic if self.is_source else self.copy.topic)
+
+    def write(self, number: int, cut: Divided | None = None) -> None:
+        """Where the source is divided, to the majority."""
+        addresses = cut.majority if cut and self.is_source else self.source.bootstrap
+        wanted = values(self.written, self.written + number)
+        produce(self.source, self.topic, wanted, bootstrap_servers=addresses)
+        self.written += number
+
+    def reach_by(self, addresses: str) -> None:
+        """From its next start on the mirror knows only these of the cluster that is divided."""
+        self.mirror.write({**self.mirror.keys, "apart.bootstrap.servers": addresses})
+
+    def wait_copied(self, cut: Divided | None = None) -> None:
+        copy = cut.view if cut and not self.is_source else self.copy
+        self.mirror.wait_until(
+            lambda: copy.counts() == [self.written] or false_names(self.mirror.output),
+            PATIENCE_S,
+            what=f"the copy of {self.written} records",
+        )
+
+    def assert_exact(self) -> None:
+        last = self.written - 1
+        self.mirror.wait_until(lambda: last in numbers(self.copy), PATIENCE_S, what="the last copy")
+        assert numbers(self.copy) == list(range(self.written)), self.mirror.output
+        assert not false_names(self.mirror.output), self.mirror.output
 
 
-def test_a_target_leader_that_is_cut_off_is_not_believed(network: Network, primary: Cluster, tmp_path: Path) -> None:
-    """By a mirror that writes to it when it happens, nor by one that asks it first when it starts."""
-    target = network.cluster
-    topic = create_topic(primary, unique("deposed"))
-    produce(primary, topic, values(0, 50))
-    copy = View(target, f"primary.{topic}")
-    keys = {**REPLICATED, "offset-syncs.topic.replication.factor": "1", "primary->apart.topics": topic}
-    mirror = MirrorProcess(tmp_path, {"primary": primary, "apart": target}, keys)
-    with mirror:
-        mirror.wait_until(lambda: copy.counts() == [50], PATIENCE_S, what="the first copy")
-        cut = Divided(network, copy.topic)
+@pytest.fixture(params=["source", "target"])
+def story(network: Network, primary: Cluster, backup: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Story:
+    source, target = (network.cluster, backup) if request.param == "source" else (primary, network.cluster)
+    return Story(network, source, target, tmp_path)
+
+
+def test_a_running_mirror_goes_on_with_the_new_leader_while_the_old_one_still_answers(story: Story) -> None:
+    with story.mirror:
+        story.write(50)
+        story.wait_copied()
+        cut = story.divide()
         with cut.divided():
-            produce(primary, topic, values(50, 80))
-            mirror.wait_until(lambda: cut.view.counts() == [80], PATIENCE_S, what="the copy on the new leader")
-            mirror.stop()
-            mirror.write({**mirror.keys, "apart.bootstrap.servers": bootstrap(target, cut.deposed)})
-            mirror.start()
-            produce(primary, topic, values(80, 100))
-            mirror.wait_until(
-                lambda: cut.view.counts() == [100] or false_names(mirror.output),
-                PATIENCE_S,
-                what="the copy of the rest",
-            )
-        mirror.wait_until(lambda: 99 in numbers(copy), PATIENCE_S, what="the last copy")
-    assert numbers(copy) == list(range(100)), mirror.output
-    assert not false_names(mirror.output)
+            story.write(30, cut)
+            story.wait_copied(cut)
+        story.write(20)
+        story.assert_exact()
+
+
+def test_a_start_that_asks_a_deposed_leader_first_believes_the_others(story: Story) -> None:
+    with story.mirror:
+        story.write(50)
+        story.wait_copied()
+    cut = story.divide()
+    with ExitStack() as stack:
+        with cut.divided():
+            story.reach_by(cut.majority)
+            with story.mirror:
+                story.write(30, cut)
+                story.wait_copied(cut)
+            story.reach_by(bootstrap(story.network.cluster, cut.deposed))
+            stack.enter_context(story.mirror)
+            story.write(20, cut)
+            story.wait_copied(cut)
+        story.assert_exact()
