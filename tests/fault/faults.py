@@ -150,9 +150,17 @@ def cut_off_broker(world: World, side: str) -> Iterator[None]:
 
 @contextmanager
 def lose_ledger_tail(world: World) -> Iterator[None]:
-    """The brokers that hold the ledger end uncleanly, and its newest records are on none of their disks."""
+    """The brokers that hold the ledger end uncleanly, and its newest records are on none of their disks.
+
+    Half of the time the mirror is killed with them, and what it knew is gone too.
+    """
+    dies_too = world.chance.random() < 0.5
+    if dies_too:
+        world.mirror.kill()
     world.lose_ledger_tail(at_most=_LEDGER_RECORDS)
     yield
+    if dies_too:
+        world.start_mirror()
 
 
 @contextmanager
