@@ -16,13 +16,11 @@ from tests.cluster.mirror import Record
 from tests.fault.stamp import Shape, Stamp, stamp_of
 
 _EXAMPLES = 5
-_WHERE = r"\S+ (?P<topic>\S+)-(?P<partition>\d+): "
-_SINCE = r"(?:.*?; all was well at (?P<since>[^;\n]+))?"
-"""When the ledger's entry was written: another count that began at the same offset has another one."""
-_ANNOUNCEMENTS = (
-    re.compile(rf"POSITION_UNPROVEN: {_WHERE}(?P<records>\d+) records.*?\(source offset (?P<offset>\d+)\){_SINCE}"),
-    re.compile(rf"SECOND_WRITER: {_WHERE}.*?: (?P<records>\d+) may repeat{_SINCE}.*?; went on at (?P<offset>\d+)"),
+_UNPROVEN = re.compile(
+    r"POSITION_UNPROVEN: \S+ (?P<topic>\S+)-(?P<partition>\d+): (?P<records>\d+) records"
+    r".*?\(source offset (?P<offset>\d+)\)(?:.*?; all was well at (?P<since>[^;\n]+))?"
 )
+"""`since` is when the ledger's entry was written: another count that began at the same offset has another one."""
 _LOSSES = re.compile(r"\b(?:DATA_LOST|LOG_TRUNCATED|TARGET_TRUNCATED|TARGET_TOPIC_LOST|TOPIC_RECREATED): [^\n]*")
 _FAULTS = ("lost", "repeated", "reordered", "altered", "unwanted")
 
@@ -121,7 +119,7 @@ def announced_repeats(output: str) -> Mapping[tuple[str, int], int]:
     One occurrence may be met, and logged, again before a new count is open: it counts once, with its largest number.
     """
     occurrences: dict[tuple[str, int, int, str | None], int] = {}
-    for match in (match for pattern in _ANNOUNCEMENTS for match in pattern.finditer(output)):
+    for match in _UNPROVEN.finditer(output):
         key = (match["topic"], int(match["partition"]), int(match["offset"]), match["since"])
         occurrences[key] = max(occurrences.get(key, 0), int(match["records"]))
     repeats: Counter[tuple[str, int]] = Counter()

@@ -11,7 +11,6 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.errors import SecondWriter
 from heliograph.mirror import settle
 from heliograph.mirror.losses import loss_of
 from heliograph.mirror.outcomes import GoOn, Outcome
@@ -210,23 +209,6 @@ def test_an_announcement_that_is_logged_again_counts_once() -> None:
 def test_another_count_from_the_same_offset_is_announced_for_itself() -> None:
     lines = [unproven("t", 0, 5, at=3, since_ms=since_ms) for since_ms in (TIME_MS, TIME_MS + 1000)]
     assert announced_repeats("\n".join(lines)) == {("t", 0): 10}
-
-
-def later_count(records: int, *, at: int, since_ms: int) -> str:
-    """What a mirror logs that finds a later count on the target than its own."""
-    error = SecondWriter(
-        f"the target has {records} records of count 3, this lane works in count 2: {records} may repeat",
-        where="a->b t-0",
-        why="another driver opened a new count",
-        records=records,
-    )
-    outcome = Outcome(error.code, str(error), ENTRY.moved(source_offset=at), error.details)
-    return loss_of(("t", 0), outcome, flow="a->b", answer=str(GoOn(at)), since_ms=since_ms, now_ms=0).text
-
-
-def test_repeats_behind_a_later_count_are_announced_once() -> None:
-    met, other = later_count(4, at=3, since_ms=TIME_MS), later_count(2, at=9, since_ms=TIME_MS)
-    assert announced_repeats("\n".join([met, met, other])) == {("t", 0): 6}
 
 
 def test_losses_that_no_fault_causes_are_false() -> None:
