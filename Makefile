@@ -44,7 +44,7 @@ test-long: prepare
 test-spark: prepare
 	$(BIN)/python -m pytest $(SEEDED) --no-skips --spark --report docs/reports $(LONG) tests/cluster tests/fault
 
-# Two hundred faults, twice; a part of test-long. FAULT_SEED=17 repeats those of a run.
+# Two hundred faults, twice; a part of test-long. FAULT_COUNT=50 makes fewer, FAULT_SEED=17 repeats those of a run.
 test-fault: prepare
 	$(BIN)/python -m pytest --no-skips -m long --report docs/reports $(LONG) tests/fault
 

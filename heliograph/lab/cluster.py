@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -210,8 +210,17 @@ class Lab:
             raise LabError(f'the lab has no cluster "{alias}"', why=f"it has {', '.join(self._clusters) or 'none'}")
         return self._clusters[alias]
 
-    def start(self, specs: Sequence[ClusterSpec], *, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """Start clusters beside those that run, all at once; all are ready on return, or none is left."""
+    def start(
+        self,
+        specs: Sequence[ClusterSpec],
+        *,
+        timeout_s: float = _START_TIMEOUT_S,
+        before_launch: Callable[[Cluster], object] = lambda _: None,
+    ) -> None:
+        """Start clusters beside those that run, all at once; all are ready on return, or none is left.
+
+        `before_launch` gets each cluster when its ports are known and nothing of it runs.
+        """
         self._check_aliases(specs)
         find_java()
         if self._keeper is None:
@@ -220,6 +229,8 @@ class Lab:
         clusters = [self._plan(spec, jars[spec.version]) for spec in specs]
         self._clusters |= {cluster.alias: cluster for cluster in clusters}
         try:
+            for cluster in clusters:
+                before_launch(cluster)
             self._bring_up(clusters, timeout_s)
         except BaseException:
             self.remove(clusters)

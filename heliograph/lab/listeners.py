@@ -30,6 +30,11 @@ LISTENERS: Mapping[str, str] = {
 DETOUR = "DETOUR"
 DETOUR_ENTRY = "DETOUR_ENTRY"
 """Where clients are sent who come by the listener DETOUR; whoever wants to stand between listens there."""
+CONTROLLER = "CONTROLLER"
+CONTROLLER_ENTRY = "CONTROLLER_ENTRY"
+REPLICATION = "REPLICATION"
+REPLICATION_ENTRY = "REPLICATION_ENTRY"
+"""The same for what brokers and controllers say to each other: the listeners, and where they are advertised."""
 WRONG_HOST = "elsewhere.example"
 _SECURITY = "org.apache.kafka.common.security"
 MODULES: Mapping[str, str] = {

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.lab.jars import JavaCommand, java_command
-from heliograph.lab.listeners import DETOUR, DETOUR_ENTRY, LISTENERS, broker_name
+from heliograph.lab.listeners import (
+    CONTROLLER,
+    CONTROLLER_ENTRY,
+    DETOUR,
+    DETOUR_ENTRY,
+    LISTENERS,
+    REPLICATION,
+    REPLICATION_ENTRY,
+    broker_name,
+)
 from heliograph.lab.secured import Secured
 from heliograph.lab.spec import TEST_JVM, ClusterSpec
 
@@ -51,7 +60,7 @@ class Node:
     jars: Path
     spec: ClusterSpec
     extra_ports: Mapping[str, int] = field(default_factory=dict)
-    """Of the listeners beside the plain one."""
+    """Of the listeners beside the plain one; the controller's is among them where it is reached by a detour."""
 
     @property
     def is_broker(self) -> bool:
@@ -105,6 +114,7 @@ def plan_nodes(
     width = 1 + len(spec.listeners)
     broker_ports = [ports[at : at + width] for at in range(0, spec.brokers * width, width)]
     inner_ports = ports[spec.brokers * width :]
+    voter_ports = [of_broker[width - 1] for of_broker in broker_ports] if spec.inner_detoured else inner_ports
 
     def node(node_id: int, port: int, properties: Mapping[str, str], extra: Sequence[int] = ()) -> Node:
         name = f"{spec.alias}-{node_id}" if node_id else f"{spec.alias}-zookeeper"
@@ -118,16 +128,26 @@ def plan_nodes(
             properties={**properties, "dataDir" if node_id == ZOOKEEPER_ID else "log.dirs": str(folder / "log")},
             jars=jars,
             spec=spec,
-            extra_ports=dict(zip(spec.listeners, extra, strict=False)),
+            extra_ports=_named_ports(spec, node_id, extra, inner_ports) if node_id else {},
         )
 
     brokers = tuple(
-        node(broker_id, port, broker_properties(spec, broker_id, (port, *extra), inner_ports, secured), extra)
+        node(
+            broker_id,
+            port,
+            broker_properties(spec, broker_id, (port, *extra), inner_ports, secured, voter_ports=voter_ports),
+            extra,
+        )
         for broker_id, (port, *extra) in enumerate(broker_ports, start=1)
     )
     if spec.has_zookeeper:
         return (node(ZOOKEEPER_ID, inner_ports[0], _zookeeper_properties(inner_ports[0])), *brokers)
     return brokers
+
+
+def _named_ports(spec: ClusterSpec, broker_id: int, extra: Sequence[int], inner_ports: Sequence[int]) -> dict[str, int]:
+    named = dict(zip(spec.listeners, extra, strict=True))
+    return {**named, CONTROLLER: inner_ports[broker_id - 1]} if spec.inner_detoured else named
 
 
 def broker_properties(
@@ -136,8 +156,13 @@ def broker_properties(
     ports: Sequence[int],
     inner_ports: Sequence[int],
     secured: Secured | None = None,
+    *,
+    voter_ports: Sequence[int] = (),
 ) -> dict[str, str]:
-    """Of one broker; `ports` are those of its plain listener and of the others."""
+    """Of one broker; `ports` are those of its plain listener and of the others.
+
+    `voter_ports` are where controllers are reached, if that is not where they listen.
+    """
     factor = str(min(3, spec.brokers))
     port = ports[0]
     properties = {
@@ -145,13 +170,15 @@ def broker_properties(
         "offsets.topic.replication.factor": factor,
         "transaction.state.log.replication.factor": factor,
         **(_zookeeper_mode(broker_id, port, inner_ports) if spec.has_zookeeper else {}),
-        **(_kraft_mode(broker_id, port, inner_ports) if not spec.has_zookeeper else {}),
+        **(_kraft_mode(broker_id, port, inner_ports, voter_ports or inner_ports) if not spec.has_zookeeper else {}),
     }
     if spec.version.startswith("4."):
         properties |= {**_KAFKA_4_DEFAULTS, "share.coordinator.state.topic.replication.factor": factor}
     extra = dict(zip(spec.listeners, ports[1:], strict=True))
     if spec.detoured:
         _add_detour(properties, extra.pop(DETOUR), extra.pop(DETOUR_ENTRY))
+    if spec.inner_detoured:
+        _add_inner_detour(properties, extra.pop(REPLICATION), extra.pop(REPLICATION_ENTRY), extra.pop(CONTROLLER_ENTRY))
     if secured is not None:
         _add_listeners(properties, extra, broker_id, secured)
         properties |= secured.broker_properties(broker_id)
@@ -175,13 +202,24 @@ def _add_detour(properties: dict[str, str], port: int, entry: int) -> None:
     properties["listener.security.protocol.map"] += f",{DETOUR}:PLAINTEXT"
 
 
+def _add_inner_detour(properties: dict[str, str], port: int, entry: int, controller_entry: int) -> None:
+    properties["listeners"] += f",{REPLICATION}://127.0.0.1:{port}"
+    properties["advertised.listeners"] += (
+        f",{REPLICATION}://127.0.0.1:{entry},{CONTROLLER}://127.0.0.1:{controller_entry}"
+    )
+    properties["listener.security.protocol.map"] += f",{REPLICATION}:PLAINTEXT"
+    properties["inter.broker.listener.name"] = REPLICATION
+
+
 def format_properties(properties: Mapping[str, str]) -> str:
     """The text of a properties file; keys and values here need no escapes but the backslash's."""
     return "".join(f"{key}={value}\n" for key, value in sorted(properties.items())).replace("\\", "\\\\")
 
 
-def _kraft_mode(broker_id: int, port: int, controller_ports: Sequence[int]) -> dict[str, str]:
-    voters = ",".join(f"{node_id}@127.0.0.1:{inner}" for node_id, inner in enumerate(controller_ports, start=1))
+def _kraft_mode(
+    broker_id: int, port: int, controller_ports: Sequence[int], voter_ports: Sequence[int]
+) -> dict[str, str]:
+    voters = ",".join(f"{node_id}@127.0.0.1:{inner}" for node_id, inner in enumerate(voter_ports, start=1))
     return {
         "process.roles": "broker,controller",
         "node.id": str(broker_id),

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heliograph.errors import LabError
-from heliograph.lab.listeners import DETOUR, DETOUR_ENTRY, LISTENERS
+from heliograph.lab.listeners import (
+    CONTROLLER_ENTRY,
+    DETOUR,
+    DETOUR_ENTRY,
+    LISTENERS,
+    REPLICATION,
+    REPLICATION_ENTRY,
+)
 from heliograph.lab.pki import Authority
 
 DEFAULT_VERSION = "4.3.1"
@@ -39,6 +46,8 @@ class ClusterSpec:
 
     With an `authority` the cluster is a secured one (see listeners.py), and its certificates are signed by it.
     A `detoured` one has a second plain listener whose advertised port is nobody's: a test puts its proxy there.
+    The brokers of an `inner_detoured` one reach each other and the controllers by such ports only: proxies must stand
+    there before the brokers start (`before_launch` of `Lab.start`).
     """
 
     alias: str
@@ -48,6 +57,7 @@ class ClusterSpec:
     racks: tuple[str, ...] = ()
     authority: Authority | None = None
     detoured: bool = False
+    inner_detoured: bool = False
     jvm: Jvm = TEST_JVM
 
     def __post_init__(self) -> None:
@@ -75,9 +85,11 @@ class ClusterSpec:
 
     @property
     def listeners(self) -> tuple[str, ...]:
-        """Those beside the plain one; of a detour, the broker's own end and the advertised one."""
+        """Those beside the plain one and the controller's; of a detour, the broker's own end and the advertised one."""
         secured = tuple(LISTENERS) if self.authority is not None else ()
-        return (*secured, *((DETOUR, DETOUR_ENTRY) if self.detoured else ()))
+        outer = (DETOUR, DETOUR_ENTRY) if self.detoured else ()
+        inner = (REPLICATION, REPLICATION_ENTRY, CONTROLLER_ENTRY) if self.inner_detoured else ()
+        return (*secured, *outer, *inner)
 
     @property
     def has_zookeeper(self) -> bool:

@@ -530,6 +530,10 @@ class Batch:
     count: int
 
     @property
+    def end(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
     def codec(self) -> str:
         return ("none", "gzip", "snappy", "lz4", "zstd")[self.attributes & 7]
 
@@ -539,15 +543,20 @@ _BATCH = struct.Struct(">qiibIhiqqqhii")
 
 def read_batches(cluster: Cluster, topic: str, partition: int = 0) -> list[Batch]:
     """The batches in a partition's log, from the files of the cluster's first broker."""
+    folder = cluster.brokers[0].folder / "log" / f"{topic}-{partition}"
+    return [batch for file in sorted(folder.glob("*.log")) for batch in batches_of_file(file)]
+
+
+def batches_of_file(file: Path) -> list[Batch]:
+    """The batches in one segment of a log."""
     batches = []
-    for file in sorted((cluster.brokers[0].folder / "log" / f"{topic}-{partition}").glob("*.log")):
-        data, at = file.read_bytes(), 0
-        while at + _BATCH.size <= len(data):
-            base, length, _, _, _, attributes, delta, _, _, owner, epoch, sequence, count = _BATCH.unpack_from(data, at)
-            if length <= 0:
-                break  # the file is longer than its content
-            batches.append(Batch(base, length + 12, attributes, delta, owner, epoch, sequence, count))
-            at += length + 12
+    data, at = file.read_bytes(), 0
+    while at + _BATCH.size <= len(data):
+        base, length, _, _, _, attributes, delta, _, _, owner, epoch, sequence, count = _BATCH.unpack_from(data, at)
+        if length <= 0:
+            break  # the file is longer than its content
+        batches.append(Batch(base, length + 12, attributes, delta, owner, epoch, sequence, count))
+        at += length + 12
     return batches
 
 

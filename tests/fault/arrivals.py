@@ -42,6 +42,7 @@ class Arrivals(Background):
                 "check.crcs": True,
                 "fetch.wait.max.ms": 20,
                 "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 2000,  # a broker that is cut off does not say so
                 "log_level": 0,
             }
         )

@@ -21,6 +21,7 @@ _UNPROVEN = re.compile(
     r".*?\(source offset (?P<offset>\d+)\)(?:.*?; all was well at (?P<since>[^;\n]+))?"
 )
 """`since` is when the ledger's entry was written: another count that began at the same offset has another one."""
+_LOSSES = re.compile(r"\b(?:DATA_LOST|LOG_TRUNCATED|TARGET_TRUNCATED|TARGET_TOPIC_LOST|TOPIC_RECREATED): [^\n]*")
 _FAULTS = ("lost", "repeated", "reordered", "altered", "unwanted")
 
 
@@ -125,6 +126,11 @@ def announced_repeats(output: str) -> Mapping[tuple[str, int], int]:
     for (topic, partition, _, _), records in occurrences.items():
         repeats[topic, partition] += records
     return repeats
+
+
+def false_names(output: str) -> list[str]:
+    """Losses that the mirror named, each once: no fault takes records or topics away that the mirror has to do with."""
+    return sorted(set(_LOSSES.findall(output)))
 
 
 def _known(stamped: Iterable[tuple[Stamp | None, Record]], *, compacted: bool) -> _Known:

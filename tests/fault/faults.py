@@ -21,6 +21,9 @@ from tests.fault.world import World
 SIDES = ("source", "target")
 _TURNS = 100
 _ROOM_BYTES = 2000
+_LEDGER_RECORDS = 60
+_OFTEN = 3
+"""A round of all kinds has so many of some: those of which a run of 50 faults is to have several."""
 _SECOND_S = 25.0
 """Enough for Spark to start on a quiet machine."""
 
@@ -40,6 +43,8 @@ class Fault:
     may_end: bool = False
     """Whether the mirror may end by it, and is then started again."""
     is_possible: Callable[[World], bool] = lambda _: True
+    times: int = 1
+    """How often it comes in a round, in which each of the others comes once."""
 
 
 # -- processes of the mirror
@@ -135,6 +140,30 @@ def freeze_broker(world: World, side: str) -> Iterator[None]:
 
 
 @contextmanager
+def cut_off_broker(world: World, side: str) -> Iterator[None]:
+    """Its clients still reach it, and it believes that it leads; the others have new leaders when this is entered."""
+    network = world.network(side)
+    assert network is not None
+    with network.cut_off(world.any_broker(side)):
+        yield
+
+
+@contextmanager
+def lose_ledger_tail(world: World) -> Iterator[None]:
+    """The brokers that hold the ledger end uncleanly, and its newest records are on none of their disks.
+
+    Half of the time the mirror is killed with them, and what it knew is gone too.
+    """
+    dies_too = world.chance.random() < 0.5
+    if dies_too:
+        world.mirror.kill()
+    world.lose_ledger_tail(at_most=_LEDGER_RECORDS)
+    yield
+    if dies_too:
+        world.start_mirror()
+
+
+@contextmanager
 def fill_disk(world: World) -> Iterator[None]:
     """The files of one target broker cannot grow; it gives up at the first that fails, and is started again."""
     broker = world.any_broker("target")
@@ -216,6 +245,7 @@ def catalogue(*, frozen_s: tuple[float, float]) -> list[Fault]:
         Fault(name="freeze worker", harm=partial(freeze, find=_workers), lasts_s=frozen_s, is_possible=_has_standalone),
         Fault(name="fill disk", harm=fill_disk, lasts_s=brief),
         Fault(name="grow", harm=grow, is_possible=World.can_grow),
+        Fault(name="lose ledger tail", harm=lose_ledger_tail, times=_OFTEN),
         Fault(name="stop everything", harm=stop_everything, weight=0.2),
         Fault(name="second driver", harm=second_driver, lasts_s=brief, may_end=True),
     ]
@@ -228,6 +258,13 @@ def catalogue(*, frozen_s: tuple[float, float]) -> list[Fault]:
             ),
             Fault(name=f"restart {side} broker", harm=partial(lose_broker, side=side, end=Cluster.stop_broker)),
             Fault(name=f"freeze {side} broker", harm=partial(freeze_broker, side=side), lasts_s=frozen_s),
+            Fault(
+                name=f"cut off {side} broker",
+                harm=partial(cut_off_broker, side=side),
+                lasts_s=brief,
+                is_possible=partial(_has_network, side=side),
+                times=_OFTEN,
+            ),
             Fault(
                 name=f"move {side} leaders",
                 harm=partial(move_leaders, side=side),
@@ -253,12 +290,16 @@ def _has_several_brokers(world: World, side: str) -> bool:
     return world.cluster(side).spec.brokers > 1
 
 
+def _has_network(world: World, side: str) -> bool:
+    return world.network(side) is not None
+
+
 def choose(faults: Sequence[Fault], number: int, world: World, chance: random.Random) -> Iterator[Fault]:
-    """So many, at random by weight; a kind comes again only when each of the others had its turn since."""
+    """So many, at random by weight, in rounds: each kind comes as often as it is to before the next round begins."""
     left: list[Fault] = []
     for _ in range(number):
         for _ in range(_TURNS):
-            left = left or [fault for fault in faults if fault.is_possible(world)]
+            left = left or [fault for fault in faults if fault.is_possible(world) for _ in range(fault.times)]
             fault = chance.choices(left, [fault.weight for fault in left])[0]
             left.remove(fault)
             if fault.is_possible(world):

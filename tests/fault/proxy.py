@@ -1,4 +1,4 @@
-"""A TCP proxy of the tests' own, between the mirror and one broker, that can be made to misbehave."""
+"""A TCP proxy of the tests' own, between one broker and those who talk to it, that can be made to misbehave."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -33,15 +34,24 @@ class Weather:
 
 
 FINE = Weather()
+Whose = Callable[[int], bool]
+"""Says of a client's port whether its connections are meant."""
+
+
+def nobody(_port: int) -> bool:
+    return False
 
 
 @dataclass(eq=False, slots=True)
 class _Link:
     """One connection through the proxy."""
 
+    client_port: int
     ends: list[asyncio.StreamWriter] = field(default_factory=list)
     is_dead: bool = False
     """Nothing passes any more."""
+    is_silenced: bool = False
+    """Nor does anything as long as those whose it is are silenced."""
 
 
 class Proxy:
@@ -52,6 +62,7 @@ class Proxy:
         self._onward = onward
         self._chance = random.Random(seed)
         self._weather = FINE
+        self._silences: Whose = nobody
         self._links: set[_Link] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{port}", daemon=True)
@@ -75,6 +86,10 @@ class Proxy:
         """Takes effect at once, also on open connections."""
         asyncio.run_coroutine_threadsafe(self._become(weather), self._loop).result(10)
 
+    def silence(self, whose: Whose) -> None:
+        """Let nothing pass on the connections of these clients, open and new; those silenced before are reset."""
+        asyncio.run_coroutine_threadsafe(self._silence(whose), self._loop).result(10)
+
     # -- in the proxy's thread
 
     async def _listen(self) -> None:
@@ -86,6 +101,8 @@ class Proxy:
         await self._become(FINE)
         self._reset_all()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)  # most end by themselves, since their connections did
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -100,6 +117,13 @@ class Proxy:
         if weather.resets_per_s:
             self._resetting = asyncio.ensure_future(self._reset_often(1 / weather.resets_per_s))
 
+    async def _silence(self, whose: Whose) -> None:
+        self._silences = whose
+        for link in list(self._links):
+            if link.is_silenced:
+                _reset(link)
+            link.is_silenced = whose(link.client_port)
+
     async def _reset_often(self, pause_s: float) -> None:
         while True:
             self._reset_all()
@@ -110,7 +134,8 @@ class Proxy:
             _reset(link)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = _Link([writer])
+        link = _Link(writer.get_extra_info("peername")[1], [writer])
+        link.is_silenced = self._silences(link.client_port)
         if self._weather.is_cut:
             _reset(link)
             return
@@ -134,8 +159,7 @@ class Proxy:
         """One direction; its end closes the other side, and so ends the other direction."""
         with suppress(OSError):
             while chunk := await reader.read(_CHUNK_BYTES):
-                if link.is_dead or self._weather.swallows or (are_answers and self._weather.loses_answers):
-                    link.is_dead = link.is_dead or self._weather.swallows
+                if self._is_dropped(link, are_answers=are_answers):
                     continue
                 pause_s = self._weather.delay_s
                 if self._chance.random() < self._weather.stall_share:
@@ -145,6 +169,11 @@ class Proxy:
                 writer.write(chunk)
                 await writer.drain()
         writer.close()
+
+    def _is_dropped(self, link: _Link, *, are_answers: bool) -> bool:
+        """Whether bytes that have come are not to go on."""
+        link.is_dead = link.is_dead or self._weather.swallows
+        return link.is_dead or link.is_silenced or (are_answers and self._weather.loses_answers)
 
 
 def _reset(link: _Link) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.cluster.mirror import wait_until
 from tests.fault.arrivals import percentile
-from tests.fault.checker import Verdict, announced_repeats
+from tests.fault.checker import Verdict, announced_repeats, false_names
 from tests.fault.faults import Fault, choose, hold
 from tests.fault.stamp import OWN_KEY_EVERY
 from tests.fault.world import World, tail
@@ -45,6 +45,7 @@ def run_faults(world: World, faults: Sequence[Fault], number: int, chance: rando
             record("longest_stall_s", round(world.arrivals.longest_silence_s(began, end), 1))
             record("latency_ms", _latency(world, began, end))
             record("restarts", world.restarts)
+            record("ledger_lost", [lost._asdict() for lost in world.ledger_losses])
         world.stop_writers()
         verdicts = _judge(world)
         counts = _counts(world, verdicts)
@@ -59,6 +60,7 @@ def run_faults(world: World, faults: Sequence[Fault], number: int, chance: rando
     assert counts["paid"]["aborted"] > 0, "no transaction was aborted"
     assert not _OUR_FRAME.search(world.output), world.output
     assert "INTERNAL" not in world.output, world.output
+    assert not (named := false_names(world.output)), f"this did not happen: {named}\n{world.output}"
 
 
 def _harm(world: World, fault: Fault, chance: random.Random) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.lab import Lab
+from tests.fault.conftest import Start
 from tests.fault.faults import Fault, catalogue
 from tests.fault.run import run_faults
 from tests.fault.world import World, spec
@@ -59,11 +60,14 @@ def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Rec
 @pytest.mark.long
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_two_hundred_faults(lab: Lab, tmp_path: Path, seed: int, isolation: str, record_property: Record) -> None:
-    """Three brokers a side and a standalone Spark with two workers."""
+def test_two_hundred_faults(
+    lab: Lab, start_clusters: Start, tmp_path: Path, *, seed: int, isolation: str, record_property: Record
+) -> None:
+    """Three brokers a side and a standalone Spark with two workers; FAULT_COUNT=50 has all kinds too."""
     chance = random.Random(f"{seed} {isolation}")
     source, target = (f"{name}-{isolation[5:]}" for name in ("calm", "safe"))
-    lab.start([spec(source, brokers=3), spec(target, brokers=3, forgets=True)])
+    specs = [spec(source, brokers=3), spec(target, brokers=3, forgets=True)]
+    networks = start_clusters(specs)
     clusters = lab.cluster(source), lab.cluster(target)
-    world = World(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True)
+    world = World(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True, networks=networks)
     run_faults(world, faults(LONG_S), count(200), chance, record_property)

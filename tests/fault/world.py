@@ -17,8 +17,11 @@ from heliograph.lab import Cluster, ClusterSpec, Lab
 from heliograph.lab.listeners import DETOUR, DETOUR_ENTRY
 from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, grow_topic, unique, wait_until
 from tests.cluster.spark import Standalone, kill_tree
+from tests.fault import network
 from tests.fault.arrivals import Arrivals, Place
 from tests.fault.checker import Verdict, announced_repeats, judge, missing
+from tests.fault.lost_tail import Lost, lose_tail
+from tests.fault.network import Network
 from tests.fault.proxy import Proxy, Weather
 from tests.fault.stamp import Shape, stamp_of
 from tests.fault.writer import TransactionalWriter, Writer
@@ -42,10 +45,13 @@ def spec(alias: str, *, brokers: int = 1, forgets: bool = False) -> ClusterSpec:
     """A cluster for faults: keeps old records, cleans often, and can be reached through a proxy.
 
     One that `forgets` drops within seconds what it knows of producers of old records, not within ten minutes.
+    Three brokers reach each other through proxies too (`Network`), and two of them can do without the third.
     """
-    safe = {"min.insync.replicas": "2"} if brokers > 2 else {}
+    is_divisible = brokers > 2
+    safe = {"min.insync.replicas": "2", **network.CONFIG} if is_divisible else {}
     brief = {"producer.id.expiration.check.interval.ms": "5000"} if forgets else {}
-    return ClusterSpec(alias=alias, brokers=brokers, detoured=True, config={**_CONFIG, **safe, **brief})
+    config = {**_CONFIG, **safe, **brief}
+    return ClusterSpec(alias=alias, brokers=brokers, detoured=True, inner_detoured=is_divisible, config=config)
 
 
 class World:
@@ -62,12 +68,16 @@ class World:
         chance: random.Random,
         standalone: bool = False,
         per_second: float = 120,
+        networks: Mapping[str, Network] | None = None,
     ) -> None:
         self.lab = lab
         self.source = source
         self.target = target
         self.isolation = isolation
         self.chance = chance
+        self.networks = networks or {}
+        """Of the clusters whose brokers can be cut off from each other, by alias."""
+        self.ledger_losses: list[Lost] = []
         self.spark: Standalone | None = None
         self.spark_workers: list[int] = []
         self.restarts = 0
@@ -270,6 +280,19 @@ class World:
     def become(self, side: str, weather: Weather) -> None:
         for proxy in self._proxies[self.cluster(side).alias]:
             proxy.become(weather)
+
+    def network(self, side: str) -> Network | None:
+        return self.networks.get(self.cluster(side).alias)
+
+    @property
+    def ledger(self) -> str:
+        return f"mm2-ledger.{self.source.alias}.internal"
+
+    def lose_ledger_tail(self, *, at_most: int) -> None:
+        """A random number of its newest records, and not more than half of it: it began with the flow's producer id."""
+        [end] = View(self.target, self.ledger).counts() or [0]
+        records = self.chance.randint(1, max(1, min(at_most, end // 2)))
+        self.ledger_losses.append(lose_tail(self.target, self.ledger, records=records))
 
     def largest_log(self) -> int:
         """Bytes of the largest file of the mirrored topics on the target's first broker."""

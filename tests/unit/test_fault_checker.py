@@ -15,7 +15,7 @@ from heliograph.mirror import settle
 from heliograph.mirror.losses import loss_of
 from heliograph.mirror.outcomes import GoOn, Outcome
 from tests.cluster.mirror import Record
-from tests.fault.checker import announced_repeats, judge, missing
+from tests.fault.checker import announced_repeats, false_names, judge, missing
 from tests.fault.stamp import HEADER, Shape, Stamp, stamp_of
 from tests.unit.logs import ASSIGNMENT, ENTRY
 
@@ -209,3 +209,10 @@ def test_an_announcement_that_is_logged_again_counts_once() -> None:
 def test_another_count_from_the_same_offset_is_announced_for_itself() -> None:
     lines = [unproven("t", 0, 5, at=3, since_ms=since_ms) for since_ms in (TIME_MS, TIME_MS + 1000)]
     assert announced_repeats("\n".join(lines)) == {("t", 0): 10}
+
+
+def test_losses_that_no_fault_causes_are_false() -> None:
+    lost = "LOG_TRUNCATED: a->b t-0: offsets 60 to 99 (40 records) are gone"
+    output = f"12:00 {lost}\n12:01 {lost}\n{unproven('t', 0, 5, at=3)}\nflow a->b: 5 records/s"
+    assert false_names(output) == [lost]
+    assert not false_names(unproven("t", 0, 5, at=3))

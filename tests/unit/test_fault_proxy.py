@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.spark import free_port
-from tests.fault.proxy import FINE, Proxy, Weather
+from tests.fault.proxy import FINE, Proxy, Weather, nobody
 
 
 @pytest.fixture
@@ -111,3 +111,30 @@ def test_a_half_open_connection_stays_dead_and_new_ones_work(proxied: tuple[Prox
             exchange(peer, b"c")
         with connect(port) as other:
             assert exchange(other, b"d") == b"d"
+
+
+def test_who_is_silenced_hears_nothing_until_it_is_over_and_others_go_on(proxied: tuple[Proxy, int]) -> None:
+    proxy, port = proxied
+    with connect(port, 0.3) as peer, connect(port) as other:
+        ours = peer.getsockname()[1]
+        assert exchange(peer, b"a") == b"a"
+        proxy.silence(lambda client: client == ours)
+        with pytest.raises(TimeoutError):
+            exchange(peer, b"b")
+        assert exchange(other, b"c") == b"c"
+        proxy.silence(nobody)
+        with pytest.raises(ConnectionResetError):
+            exchange(peer, b"d")
+    with connect(port) as peer:
+        assert exchange(peer, b"e") == b"e"
+
+
+def test_who_connects_while_silenced_hears_nothing(proxied: tuple[Proxy, int]) -> None:
+    proxy, port = proxied
+    proxy.silence(lambda _: True)
+    with connect(port, 0.3) as peer:
+        with pytest.raises(TimeoutError):
+            exchange(peer, b"a")
+        proxy.silence(nobody)
+        with pytest.raises(ConnectionResetError):
+            exchange(peer, b"b")

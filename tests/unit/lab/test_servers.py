@@ -43,6 +43,22 @@ def test_a_detour_is_advertised_elsewhere() -> None:
     assert second.properties["listener.security.protocol.map"].endswith(",DETOUR:PLAINTEXT")
 
 
+def test_brokers_and_controllers_meet_by_their_inner_detours() -> None:
+    spec = ClusterSpec(alias="a", brokers=2, inner_detoured=True)
+    ports = list(range(1, count_ports(spec) + 1))
+    nodes = plan_nodes(spec, ports, jars=Path("j"), data=Path("d"), logs=Path("l"))
+    assert [node.extra_ports for node in nodes] == [
+        {"REPLICATION": 2, "REPLICATION_ENTRY": 3, "CONTROLLER_ENTRY": 4, "CONTROLLER": 9},
+        {"REPLICATION": 6, "REPLICATION_ENTRY": 7, "CONTROLLER_ENTRY": 8, "CONTROLLER": 10},
+    ]
+    second = nodes[1].properties
+    assert second["controller.quorum.voters"] == "1@127.0.0.1:4,2@127.0.0.1:8"
+    assert second["inter.broker.listener.name"] == "REPLICATION"
+    assert second["listeners"] == "PLAINTEXT://127.0.0.1:5,CONTROLLER://127.0.0.1:10,REPLICATION://127.0.0.1:6"
+    advertised = "PLAINTEXT://127.0.0.1:5,REPLICATION://127.0.0.1:7,CONTROLLER://127.0.0.1:8"
+    assert second["advertised.listeners"] == advertised
+
+
 def test_properties_file_doubles_backslashes() -> None:
     assert format_properties({"b": "x\\y", "a": "1"}) == "a=1\nb=x\\\\y\n"
 
