@@ -159,7 +159,7 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
     finally:
         for task in [*tasks, *driver._tasks]:
             task.cancel()
-        await asyncio.wait_for(asyncio.gather(*tasks, *driver._tasks, return_exceptions=True), 1)
+        await asyncio.wait_for(asyncio.gather(*tasks, *driver._tasks, return_exceptions=True), 10)
         life.flow.close()
 
 
