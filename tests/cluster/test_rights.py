@@ -245,8 +245,9 @@ def test_with_the_rights_of_the_published_templates_it_mirrors_and_says_what_it_
     )
     for text in lacks:
         assert sum(text in line for line in mirror.stderr) == 1, text
-    shown = subprocess.run([HELIOGRAPH, "status", str(mirror.config)], capture_output=True, text=True, check=False)
-    assert shown.returncode == 0, shown
+    command = [HELIOGRAPH, "status", str(mirror.config)]
+    mirror.wait_until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, what="ready")
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
     assert all(text in shown.stdout for text in lacks)
     assert_equal(*(view.read() for view in guarded.views))
     # With the ledger's rights the mirror moves it to its own topic, while it runs.
