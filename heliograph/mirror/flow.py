@@ -50,6 +50,7 @@ from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, past_of, place_of
 from heliograph.mirror.starts import find_starts, tell_beginnings
+from heliograph.mirror.takeover import find_ours
 from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
 from heliograph.mirror.terms import client_id_of, terms_of
@@ -304,6 +305,7 @@ class FlowDriver:
         starts: dict[PartitionName, Start] = {}
         going_on: dict[PartitionName, Entry] = {}
         points: dict[PartitionName, StartPoint] = {}
+        ahead: dict[PartitionName, tuple[Entry, Start]] = {}
         for where in fresh:
             known, stored = standing.known.get(where), standing.positions.get(where)
             wish = self.ledger.wishes.get(where)
@@ -326,17 +328,44 @@ class FlowDriver:
             elif isinstance(place, Entry):
                 going_on[where] = place
             else:
-                starts[where] = place
-                log.info(
-                    "%s %s-%d: another tool had the flow: its position is %d, the ledger's %d; going on there",
-                    *(self.name, *where, place.offset, known.source_offset),
-                )
+                ahead[where] = known.moved(source_topic_id=ids[0], target_topic_id=ids[1]), place
+        for where, found in (await self._told_apart(ahead)).items():
+            if isinstance(found, Entry):
+                going_on[where] = found
+            else:
+                starts[where] = found
         for where, end in (await source_offsets(self.source, going_on, LATEST)).items():
             standing.entries[where] = going_on[where].moved(source_end=end)
         await self.losses.keep(self.ledger_topic)
         await self._open_counts(starts)
         await self._begin(points)
         return sum(where in standing.entries for where in fresh)
+
+    async def _told_apart(
+        self, ahead: Mapping[PartitionName, tuple[Entry, Start]]
+    ) -> dict[PartitionName, Entry | Start]:
+        """How partitions go on whose stored position is ahead of the ledger's entry: with the entry, where the ledger
+        lost its newest records, else in a new count where another tool left off; the rest waits for the next look."""
+        if not ahead:
+            return {}
+        asked = {where: (self._assignment(where, known), start.offset) for where, (known, start) in ahead.items()}
+        ours = await find_ours(asked, self.terms(), source=self.source, target=self.target)
+        places: dict[PartitionName, Entry | Start] = {}
+        for where, is_ours in ours.items():
+            known, start = ahead[where]
+            places[where] = known if is_ours else start
+            said = (self.name, *where, start.offset, known.source_offset)
+            if is_ours:
+                log.warning(
+                    "%s %s-%d: the ledger lost its newest records: the stored position is %d, the ledger's %d; what "
+                    "the target has beyond that is found by settling",
+                    *said,
+                )
+            else:
+                log.info(
+                    "%s %s-%d: another tool had the flow: its position is %d, the ledger's %d; going on there", *said
+                )
+        return places
 
     async def _claim_rows(self, counts: Mapping[PartitionName, int], places: Places) -> None:
         """Claim a producer id for every row that partitions stand in, before anything is sent under it."""
@@ -387,23 +416,25 @@ class FlowDriver:
         for (topic, partition), entry in self.entries.items():
             if not self.flow.is_running or not self.leads() or not self.losses.let(topic, partition):
                 continue
-            remote = self.flow.remote_topic(topic)
-            limits = self.targets.limits(remote)
-            page = self._standing.pages.get((topic, partition))
-            result.append(
-                Assignment(
-                    flow=self.name,
-                    topic=topic,
-                    partition=partition,
-                    target_topic=remote,
-                    entry=entry,
-                    max_message_bytes=limits.max_message_bytes,
-                    target_stamps_time=limits.stamps_time,
-                    page=page.pack() if page is not None else b"",
-                    late_ms=self._standing.late_ms((topic, partition)),
-                )
-            )
+            result.append(self._assignment((topic, partition), entry))
         return result
+
+    def _assignment(self, where: PartitionName, entry: Entry) -> Assignment:
+        topic, partition = where
+        remote = self.flow.remote_topic(topic)
+        limits = self.targets.limits(remote)
+        page = self._standing.pages.get(where)
+        return Assignment(
+            flow=self.name,
+            topic=topic,
+            partition=partition,
+            target_topic=remote,
+            entry=entry,
+            max_message_bytes=limits.max_message_bytes,
+            target_stamps_time=limits.stamps_time,
+            page=page.pack() if page is not None else b"",
+            late_ms=self._standing.late_ms(where),
+        )
 
     def terms(self) -> FlowTerms:
         """What lanes are told; with the secrets as they are now."""

@@ -190,6 +190,10 @@ class FlowTerms:
         """Of the records of the entry's count; releases that wrote none into their entries had no marks."""
         return entry.rule or counting_rule(read_committed=self.read_committed, marks=False)
 
+    def reads_committed(self, entry: Entry) -> bool:
+        """Whether the records of the entry's count are the committed ones; it may be older than the flow's setting."""
+        return self.rule_of(entry).startswith(COMMITTED)
+
 
 def counting_rule(*, read_committed: bool, marks: bool) -> str:
     return (COMMITTED if read_committed else "all") + (MARKED if marks else "")

@@ -359,7 +359,7 @@ class Sender:
         """Read what stands between a copy's last piece and its oldest one in flight before that is believed."""
         failure: HeliographError | None = None
         log = TargetLog(self._cluster, copy.assignment, max_bytes=LOOK_BYTES)
-        sought = Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
+        sought = Unsettled.of(copy.assignment, copy.entry, self._terms)
         try:
             await look_between(sought, base_offset, target=log)
         except HeliographError as error:

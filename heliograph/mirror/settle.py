@@ -29,7 +29,7 @@ from heliograph.errors import (
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
 from heliograph.mirror.lineage import Lineage, Stretch
 from heliograph.mirror.marks import Marks
-from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
+from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry, FlowTerms
 from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
 _USED_UP = -1
@@ -68,6 +68,11 @@ class Unsettled(NamedTuple):
     producer_id: int
     former_ids: tuple[int, ...] = ()
     """Those that the copy has used up (`remap`)."""
+
+    @classmethod
+    def of(cls, assignment: Assignment, entry: Entry, terms: FlowTerms) -> Unsettled:
+        """`entry` is where the copy stands by now."""
+        return cls(assignment, entry, terms.producer_id_of(assignment), terms.former_ids_of(assignment))
 
 
 class _Proof(NamedTuple):
@@ -133,6 +138,11 @@ class Tail:
 
     def _pass_over(self, header: BatchHeader, count: int) -> None:
         self._of_counts[count] = self._of_counts.get(count, 0) + header.last_offset_delta + 1
+
+    @property
+    def has_ours(self) -> bool:
+        """Whether batches of this copy stand beyond its entry, of any count."""
+        return self.last is not None or bool(self._of_counts)
 
     def check(self) -> None:
         """Whether all that was taken follows each other, and is of one count."""

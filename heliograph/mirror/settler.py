@@ -23,8 +23,8 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
-from heliograph.mirror.marks import Marks, marks_of
-from heliograph.mirror.model import COMMITTED, MARKED, NOT_LATE, FlowTerms
+from heliograph.mirror.marks import marks_of_count
+from heliograph.mirror.model import NOT_LATE, FlowTerms
 from heliograph.mirror.settle import Settled, Tail, Unsettled, read_tails, settle
 from heliograph.mirror.tails import SourceLog, TargetLog
 
@@ -214,10 +214,7 @@ class Settler:
     async def _settle_by_tail(self, copies: Sequence[PartitionCopy], target_end: int) -> None:
         """Of copies into one partition of the target."""
         target = TargetLog(self._target, copies[0].assignment)
-        unsettled = [
-            Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
-            for copy in copies
-        ]
+        unsettled = [Unsettled.of(copy.assignment, copy.entry, self._terms) for copy in copies]
         try:
             tails = await read_tails(
                 unsettled,
@@ -243,8 +240,9 @@ class Settler:
         try:
             if isinstance(tail, DataError):
                 raise tail
-            source = SourceLog(self._source, copy.assignment, read_committed=self._reads_committed(copy))
-            settled = await settle(unsettled, tail, target_end, source, self._marks(copy))
+            read_committed = self._terms.reads_committed(copy.entry)
+            source = SourceLog(self._source, copy.assignment, read_committed=read_committed)
+            settled = await settle(unsettled, tail, target_end, source, marks_of_count(copy.assignment, self._terms))
         except HeliographError as error:
             self._not_settled(copy, error)
         else:
@@ -266,15 +264,6 @@ class Settler:
             self._release(copy, error)
         else:
             self._all_wait([copy], error)
-
-    def _reads_committed(self, copy: PartitionCopy) -> bool:
-        """Whether the records of the copy's count are the committed ones; it may be older than the flow's setting."""
-        return self._terms.rule_of(copy.entry).startswith(COMMITTED)
-
-    def _marks(self, copy: PartitionCopy) -> Marks | None:
-        """Those that the records of the copy's count got."""
-        is_marked = self._terms.rule_of(copy.entry).endswith(MARKED)
-        return marks_of(copy.assignment, self._terms) if is_marked else None
 
 
 def _is_short(copy: PartitionCopy, end: OffsetAnswer) -> bool:

@@ -109,7 +109,7 @@ def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str
     if not may_be_same_topic(known.target_topic_id, target_id):
         return target_made_anew(known, target_id)
     if stored is not None and stored > known.source_offset:
-        return Start(stored, Past.OTHERS)  # we write the entry first: another tool had the flow
+        return Start(stored, Past.OTHERS)  # we write the entry first; see `takeover`
     return known.moved(source_topic_id=source_id, target_topic_id=target_id)
 
 
