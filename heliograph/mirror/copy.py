@@ -104,6 +104,8 @@ class Unsure:
     """One had no answer, or one that says no more than that it failed, and may stand in its leader's log alone."""
     forestalled: bool = False
     """By the first answer that was not as expected another wrote before us."""
+    refused: bool = False
+    """The broker's memory of us does not fit what was sent, by that answer."""
 
 
 class PartitionCopy:
@@ -151,7 +153,7 @@ class PartitionCopy:
         self.dirty = False
         self.flushed = self.entry.source_offset
         """The position that is written down on the target."""
-        self.failures = 0
+        self.failures = self.refusals = 0  # refusals: of our sequence or epoch, in a row, at an unchanged log end
         is_late = assignment.late_ms != NOT_LATE
         self.unsure = Unsure(late=is_late, appended=is_late)
         self.wall: RecordRefused | None = None
@@ -180,6 +182,8 @@ class PartitionCopy:
         assert not self.in_flight
         if entry != self.entry:
             self.dirty = True
+        if (entry.n, entry.target_offset) != (self.entry.n, self.entry.target_offset):
+            self.refusals = 0
         for run in closed:
             self.page.close(run)
         self._drop_queue()
@@ -497,7 +501,7 @@ class PartitionCopy:
         self._remembered_ms = piece.max_timestamp
         self.records += piece.records
         self.bytes += piece.data.nbytes
-        self.failures = 0
+        self.failures = self.refusals = 0
         self.error = None
         self.dirty = True
 

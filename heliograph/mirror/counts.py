@@ -44,6 +44,8 @@ class Start(NamedTuple):
 
     offset: int
     past: Past
+    above: int = -1
+    """The highest number of a count that is known to be used, where the ledger may not know it."""
 
 
 class Extent(NamedTuple):

@@ -43,7 +43,7 @@ from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
-from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
+from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down, outcome_of
 from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
@@ -393,8 +393,9 @@ class FlowDriver:
             return
         standing = self._standing
         places = Places(self.flow, standing.known, source=self.source.catalogue, target=self.target.catalogue)
-        await self._claim_rows({where: standing.next_count(where) for where in starts}, places)
-        await open_counts(
+        counts = {where: standing.next_count(where, start.above) for where, start in starts.items()}
+        await self._claim_rows(counts, places)
+        used = await open_counts(
             starts,
             standing,
             flow=self.flow,
@@ -404,6 +405,10 @@ class FlowDriver:
             ledger=self.ledger,
             check=self._check_lead,
         )
+        for where, found in used.items():
+            self.losses.inform(where, never_written_down(self.entries[where], found.number, found.records))
+        if used:
+            await self.losses.keep(self.ledger_topic)
 
     def _check_lead(self) -> None:
         if self.tenure is not None:
@@ -520,7 +525,8 @@ class FlowDriver:
         answer = self.losses.answer(where, self._with_other_leader(self._with_source(where, outcome)))
         if isinstance(answer, GoOn):
             is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
-            starts[where] = Start(answer.source_offset, Past.VOID if is_anew else Past.OURS)
+            past = Past.VOID if is_anew else Past.OURS
+            starts[where] = Start(answer.source_offset, past, above=int(outcome.details.get("count", -1)))
         elif outcome.code in RESTARTABLE:
             self.failed.add(where)
             self.has_failed.set()

@@ -32,7 +32,7 @@ from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
-from heliograph.mirror.doubts import was_forestalled
+from heliograph.mirror.doubts import was_forestalled, was_refused
 from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.pace import Pace
@@ -340,6 +340,8 @@ class Sender:
         copy.in_flight.popleft()
         if copy.state is State.COPYING and failure is not None:
             copy.unsure.forestalled = was_forestalled(failure)
+            copy.unsure.refused = copy.unsure.misplaced or was_refused(failure)
+            copy.refusals += copy.unsure.refused
             copy.doubt(failure)
             self._doubt_others(copy, failure)
         if copy.is_drained and copy.state is State.DRAINING:

@@ -147,17 +147,19 @@ class Tail:
     def check(self) -> None:
         """Whether all that was taken follows each other, and is of one count."""
         assignment, entry, found = self.copy.assignment, self.entry, self.n - self.entry.n
-        for count, records in self._of_counts.items():
-            if count > entry.count:
-                raise SecondWriter(
-                    f"the target has {records} records of count {count}, this lane works in count {entry.count}: "
-                    f"{records + found} may repeat",
-                    where=assignment.name,
-                    why="another driver opened a new count",
-                    records=records + found,
-                )
+        others = sum(self._of_counts.values())
+        if (latest := max(self._of_counts, default=entry.count)) > entry.count:
+            which = f"count {latest}" if len(self._of_counts) == 1 else f"counts up to {latest}"
+            raise SecondWriter(
+                f"the target has {others} records of {which}, this lane works in count {entry.count}: "
+                f"{others + found} may repeat from source offset {entry.source_offset} on",
+                where=assignment.name,
+                why="another driver opened a new count, or the ledger lost its newest records",
+                records=others + found,
+                count=latest,
+            )
         if self._of_counts:
-            late = sum(self._of_counts.values())
+            late = others
             raise _unproven(assignment, entry, late + found, f"{late} of them are of an earlier count and came late")
         if self._broken:
             raise _unproven(assignment, entry, found, self._broken)

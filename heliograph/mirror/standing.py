@@ -96,10 +96,10 @@ class Standing:
         self._answered.clear()
         self._seen_at.clear()
 
-    def next_count(self, where: PartitionName) -> int:
-        """The number of the count that a partition opens next."""
+    def next_count(self, where: PartitionName, above: int = -1) -> int:
+        """The number of the count that a partition opens next; one of those up to `above` was used, maybe all."""
         previous = self.entries.get(where) or self.known.get(where)
-        return previous.count + 1 if previous else 0
+        return max(previous.count if previous else -1, above) + 1
 
 
 def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str) -> Entry | Start | Outcome:

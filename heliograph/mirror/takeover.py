@@ -1,4 +1,7 @@
-"""Tells whether another tool had a partition whose stored position is ahead of the ledger's entry.
+"""Tells our own work on the target from others', where the ledger does not: it may have lost its newest records.
+
+A partition that has no entry may have been begun: its last batch on the target tells. Of one that has an entry, the
+stored position may be ahead.
 
 Lanes write an entry before its position. So a position that is ahead is another tool's, or the ledger lost its newest
 records. The target's log tells which:
@@ -14,14 +17,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from typing import NamedTuple
 
 from heliograph.errors import DataError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import LATEST, list_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.headers import first_batches
+from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.marks import marks_of_count
-from heliograph.mirror.model import Assignment, FlowTerms
+from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, FlowTerms
+from heliograph.mirror.remap import ROWS_OF_A_TURN, count_of, row_of
 from heliograph.mirror.settle import Unsettled, read_tails, settle
 from heliograph.mirror.tails import SourceLog, TargetLog
 
@@ -77,6 +84,38 @@ async def _is_ours(
     except DataError:
         return True  # the lane names it, with the number of records that may repeat
     return not settled.foreign or settled.entry.source_offset >= stored
+
+
+class Used(NamedTuple):
+    """A count of which the ledger knows nothing, as its last batch on the target shows it."""
+
+    number: int
+    records: int
+    """How many the count has copied."""
+
+
+class Ended(NamedTuple):
+    """Where the copy of a partition is to stand on the target: the partition, its topic's modulo, its log's end."""
+
+    target: TopicPartition
+    modulo: int
+    end: int
+
+
+async def find_used(
+    ended: Mapping[PartitionName, Ended], producer_ids: Mapping[int, int], *, target: Cluster
+) -> dict[PartitionName, Used]:
+    """The counts of partitions whose target's log ends with a batch of theirs; `producer_ids` are by row."""
+    batches = await first_batches(target, {log.target: log.end - 1 for log in ended.values() if log.end > 0})
+    rows = {producer_id: row for row, producer_id in producer_ids.items()}
+    found: dict[PartitionName, Used] = {}
+    for where, (remote, modulo, _) in ended.items():
+        header = batches[remote].header if remote in batches else None
+        row = rows.get(header.producer_id) if header is not None else None
+        if header is not None and row is not None and row % ROWS_OF_A_TURN == row_of(where[1], modulo):
+            records = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS + 1
+            found[where] = Used(count_of(row, header.producer_epoch), records)
+    return found
 
 
 class _NearOurs:

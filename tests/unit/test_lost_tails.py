@@ -12,9 +12,9 @@ from heliograph.mirror import settler, takeover
 from heliograph.mirror.flow import FlowDriver
 from tests.fake_cluster import FETCH
 from tests.unit.lanes import HEAVY, recent, run
-from tests.unit.logs import new_records
+from tests.unit.logs import new_records, row_of
 from tests.unit.placed import LEDGER, OFFSETS, World, a_world, counts, places
-from tests.unit.test_used_up_ids import copy_until
+from tests.unit.test_used_up_ids import copy_until, has_given_back
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
@@ -186,5 +186,76 @@ def test_a_target_that_does_not_answer_leaves_the_partition_for_the_next_look() 
                 assert not flow.is_complete
                 await flow.discover()
                 assert (places(flow)[WHERE], counts(flow)[WHERE]) == (10, 0)
+
+    run(test())
+
+
+# -- counts that were used before ------------------------------------------------------------
+
+
+async def begin_count(flow: FlowDriver) -> None:
+    """The driver opens the partition's next count where its copy stands."""
+    row = row_of(entry=flow.entries[WHERE], state="released", error_code="POSITION_UNPROVEN", details={"records": 0})
+    await flow.take_rows([row])
+    flow.losses.counts.clear()
+
+
+@pytest.mark.parametrize("lost", ["ledger", "ledger and positions"])
+@pytest.mark.parametrize("later", [1, 3])
+def test_behind_a_later_count_whose_opening_the_ledger_lost_the_next_one_is_opened_and_repeats_are_counted(
+    lost: str, later: int
+) -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            async with world.leader() as flow:
+                await copy_to(world, flow, 10)
+                at_ten = ends(world)
+                for _ in range(later):
+                    await begin_count(flow)
+                add(world, 10, 5)
+                await copy_to(world, flow, 15)
+                assert counts(flow)[WHERE] == later
+            lose(world, ledger=at_ten[0], offsets=at_ten[1] if "positions" in lost else ends(world)[1])
+            async with world.leader() as flow:
+                assert counts(flow)[WHERE] == 0
+                await copy_until(world, flow, lambda: has_given_back(world))
+                assert counts(flow)[WHERE] == later + 1, "the number that was found is not used again"
+                [loss] = [loss for loss in world.ledger().losses.values() if loss.code == "SECOND_WRITER"]
+                assert loss.records == 5
+                add(world, 15, 1)
+                await copy_to(world, flow, 21)
+            assert copied(world) == [*range(15), *range(10, 16)]
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_first_count_whose_opening_the_ledger_lost_is_not_opened_again_and_repeats_are_counted(
+    is_stored: bool,
+) -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            async with world.leader() as flow:
+                claimed = world.target.partition(LEDGER, 0).headers()[0].next_offset
+                await copy_to(world, flow, 10)
+            lose(world, ledger=claimed, offsets=ends(world)[1] if is_stored else 0)
+            add(world, 10, 1)
+            async with world.leader() as flow:
+                assert counts(flow)[WHERE] == 1
+                [loss] = [loss for loss in world.ledger().losses.values() if (loss.topic, loss.partition) == WHERE]
+                assert (loss.code, loss.records) == ("POSITION_UNPROVEN", 10)
+                await copy_until(world, flow, lambda: copied(world)[-1] == 10)
+            assert copied(world) == ([*range(11)] if is_stored else [*range(10), *range(11)])
+
+    run(test())
+
+
+def test_what_others_wrote_before_a_first_count_is_nothing_to_tell() -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            world.target.append("a.t", 0, new_records(900, 2))
+            async with world.leader() as flow:
+                assert counts(flow)[WHERE] == 0
+                assert not world.ledger().losses
 
     run(test())
