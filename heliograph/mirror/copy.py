@@ -106,6 +106,13 @@ class Unsure:
     """By the first answer that was not as expected another wrote before us."""
     refused: bool = False
     """The broker's memory of us does not fit what was sent, by that answer."""
+    unseen: bool = False
+    """Nobody has seen under this lease that our last batch is still there."""
+
+    @property
+    def must_see_last(self) -> bool:
+        """Whether an unchanged end of the log is not enough: records of ours may be lost, and others in their place."""
+        return self.refused or self.unseen
 
 
 class PartitionCopy:
@@ -155,7 +162,7 @@ class PartitionCopy:
         """The position that is written down on the target."""
         self.failures = self.refusals = 0  # refusals: of our sequence or epoch, in a row, at an unchanged log end
         is_late = assignment.late_ms != NOT_LATE
-        self.unsure = Unsure(late=is_late, appended=is_late)
+        self.unsure = Unsure(late=is_late, appended=is_late, unseen=assignment.first_of_term)
         self.wall: RecordRefused | None = None
         """A record that cannot be copied: what stands before it is, then the partition is given back."""
         self.producer_id = producer_id

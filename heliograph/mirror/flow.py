@@ -20,6 +20,7 @@ from heliograph.errors import (
     CorruptBatch,
     ForeignWrites,
     HeliographError,
+    NotAuthorized,
     RecordRefused,
     RulesChanged,
     SecondWriter,
@@ -33,6 +34,7 @@ from heliograph.kafka.cluster import Catalogue
 from heliograph.mirror import formats, marks, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start, source_at
+from heliograph.mirror.cut import copied_of, look_for_cut
 from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow_names import FlowNames
@@ -45,6 +47,7 @@ from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down, outcome_of
 from heliograph.mirror.places import Places
+from heliograph.mirror.remap import row_of, turn_of
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.spells import Spell, Unwritten, Waits
@@ -61,6 +64,11 @@ log = logging.getLogger("heliograph")
 
 RESTARTABLE = (RecordRefused.code, CorruptBatch.code)
 """What stops a partition and may be mended outside; what a policy stops stays stopped."""
+
+UNCLEAR = (TargetTruncated.code,)
+"""What a lane finds, and the target's log tells more about."""
+LOOKS_AT_A_TIME = 8
+"""Partitions whose target's log is looked at at the same time."""
 
 
 class FlowDriver:
@@ -439,6 +447,7 @@ class FlowDriver:
             target_stamps_time=limits.stamps_time,
             page=page.pack() if page is not None else b"",
             late_ms=self._standing.late_ms(where),
+            first_of_term=self._standing.is_unsettled(where),
         )
 
     def terms(self) -> FlowTerms:
@@ -475,6 +484,7 @@ class FlowDriver:
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Take over what the lanes report; answer what they could not decide."""
         starts: dict[PartitionName, Start] = {}
+        unclear: dict[PartitionName, Outcome] = {}
         for row in rows:
             where = (row.topic, row.partition)
             self._standing.take_row(row)
@@ -484,21 +494,26 @@ class FlowDriver:
             if row.error_code == RulesChanged.code:
                 log.info("%s", row.error_text)
                 starts[where] = Start(row.entry.source_offset, Past.OURS)
+            elif row.state == "released" and row.error_code in UNCLEAR:
+                unclear[where] = outcome_of(row)
             elif row.state == "released":
                 self._answer(where, outcome_of(row), starts)
         if rows:
             self._unwritten.note([row.unwritten for row in rows if row.unwritten])
-        for where in starts:
+        reopening = starts.keys() | unclear.keys()
+        for where in reopening:
             self.entries.pop(where, None)
         was_complete = self.is_complete
-        self.is_complete = was_complete and not starts  # until all have their new count
-        self._reopening = frozenset(starts)
+        self.is_complete = was_complete and not reopening  # until all have their new count
+        self._reopening = frozenset(reopening)
         try:
+            for where, outcome in (await self._looked_at(unclear)).items():
+                self._answer(where, outcome, starts)
             await self.losses.keep(self.ledger_topic)
             await self._keep_troubles(over={(row.topic, row.partition) for row in rows if not row.error_code})
             if starts:
                 await self._go_on(starts)
-                self.is_complete = was_complete and self.entries.keys() >= starts.keys()
+                self.is_complete = was_complete and self.entries.keys() >= reopening
         finally:
             self._reopening = frozenset()
             if not self.is_complete:
@@ -531,9 +546,44 @@ class FlowDriver:
             self.failed.add(where)
             self.has_failed.set()
 
+    async def _looked_at(self, outcomes: Mapping[PartitionName, Outcome]) -> dict[PartitionName, Outcome]:
+        """Outcomes with what the target's log tells of them; those that it does not tell now are left out, and met
+        again by the next lane."""
+        turn = asyncio.Semaphore(LOOKS_AT_A_TIME)
+        found: dict[PartitionName, Outcome] = {}
+
+        async def look(where: PartitionName, outcome: Outcome) -> None:
+            async with turn:
+                try:
+                    found[where] = await self._with_cut(where, outcome)
+                except NotAuthorized:
+                    found[where] = outcome
+                except HeliographError as error:
+                    log.warning("%s %s-%d: what the target lost is not known yet: %s", self.name, *where, error)
+
+        await asyncio.gather(*(look(where, outcome) for where, outcome in outcomes.items()))
+        return found
+
+    async def _with_cut(self, where: PartitionName, outcome: Outcome) -> Outcome:
+        """Up to where a target that lost records still has what was copied there."""
+        entry = outcome.entry
+        pages = self.ledger.partition(where).pages
+        copied = copied_of(entry, self._standing.pages.get(where), pages)
+        ids = self.ledger.producer_ids
+        cut = await look_for_cut(
+            self.target,
+            self._assignment(where, entry).target,
+            copied,
+            lambda count: ids.get(row_of(where[1], entry.modulo, turn_of(count))),
+        )
+        end = (entry.target_offset, entry.source_offset) if cut is None else cut
+        text = f"{outcome.text}; what was copied to target offsets from {end[0]} on is gone"
+        return outcome._replace(text=text, details={**outcome.details, "target_end": end[0], "source_offset": end[1]})
+
     def _with_source(self, where: PartitionName, outcome: Outcome) -> Outcome:
         """Where a target that lost records is filled again from, if the runs before the open one tell."""
-        if outcome.code != TargetTruncated.code or "target_end" not in outcome.details:
+        details = outcome.details
+        if outcome.code != TargetTruncated.code or "target_end" not in details or "source_offset" in details:
             return outcome
         page, pages = self._standing.pages.get(where), self.ledger.partition(where).pages
         found = source_at(int(outcome.details["target_end"]), outcome.entry, page, pages)

@@ -105,6 +105,8 @@ class Assignment:
     """The page of runs that goes on being filled; empty: a new one begins at the entry's open run."""
     late_ms: int = NOT_LATE
     """What an earlier lane sent may have had no answer and arrive yet: for how long the target was watched since."""
+    first_of_term: bool = False
+    """No lane has settled it under this lease: that the target still has our last batch is to be seen."""
 
     @property
     def name(self) -> str:
@@ -231,6 +233,8 @@ class LedgerRow:
     """Source offsets copied since its position was last written down."""
     left_out: int = 0
     """Records that came home by their marks."""
+    unseen: bool = False
+    """It was the first of its term, and this lane did not settle it either."""
     error_code: str = ""
     error_text: str = ""
     details: dict[str, Any] = field(default_factory=dict)

@@ -260,19 +260,23 @@ def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -
     return moved, tuple(closed)
 
 
-def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
-    """The batch that reaches up to where ours ended must be the last one of the count."""
+def is_last_of_ours(copy: Unsettled, header: BatchHeader) -> bool:
+    """Whether a batch is the last one that the copy wrote in its count, by the entry."""
     entry = copy.entry
     sequence = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
-    ours = (
+    return (
         header.next_offset == entry.our_end
         and header.producer_id == copy.producer_id
         and header.producer_epoch == entry.producer_epoch
         and sequence == (entry.n - 1) % SEQUENCE_MODULUS
     )
-    if not ours:
+
+
+def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
+    """The batch that reaches up to where ours ended must be the last one of the count."""
+    if not is_last_of_ours(copy, header):
         raise TargetTruncated(
-            f"the batch before target offset {entry.our_end} is not the one we wrote",
+            f"the batch before target offset {copy.entry.our_end} is not the one we wrote",
             where=copy.assignment.name,
             why="the target lost records and others took their place",
             target_end=header.base_offset,
