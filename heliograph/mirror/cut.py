@@ -1,4 +1,4 @@
-"""Finds where a target that lost records was cut: up to where it still has what was copied there.
+"""Finds what a target still has of a copy: where it was cut, and what of ours stands where it does not belong.
 
 Where the log ends says little: others may have written since, as much as was lost or more. What was copied is known
 by the runs, and each of our batches tells by its producer id, epoch and sequence which records it holds:
@@ -21,14 +21,19 @@ from typing import NamedTuple
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster, refused
-from heliograph.kafka.headers import first_batches
+from heliograph.kafka.headers import FirstBatch, first_batches
+from heliograph.kafka.log import read_batches
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.counts import runs_back
 from heliograph.mirror.model import SEQUENCE_MODULUS, Entry
 from heliograph.mirror.remap import producer_epoch_of
 from heliograph.mirror.runs import OpenPage, Page, Run
+from heliograph.mirror.settle import Unsettled, is_last_of_ours
 
-_OFFSET_OUT_OF_RANGE = 1
+READ_BYTES = 1024 * 1024
+MOST_READ_BYTES = 32 * 1024 * 1024
+"""More than what is on its way to a partition at a time, by far."""
+_OFFSET_OUT_OF_RANGE, _UNKNOWN_TOPIC = 1, 3
 
 
 class Copied(NamedTuple):
@@ -120,15 +125,65 @@ async def look_for_cut(
     target: Cluster, where: TopicPartition, copied: Sequence[Copied], producer_id_of: Callable[[int], int | None]
 ) -> Cut | None:
     """As `find_cut`, in a partition of the target."""
+    extent = await _extent(target, where)
+    return await find_cut(
+        copied,
+        lambda offset: _batch_from(target, where, offset),
+        log_start=extent[0],
+        log_end=extent[1],
+        producer_id_of=producer_id_of,
+    )
 
-    async def batch_from(offset: int) -> BatchHeader | None:
-        found = (await first_batches(target, {where: offset}))[where]
-        if found.error_code and found.error_code != _OFFSET_OUT_OF_RANGE:
-            raise refused(found.error_code, "Fetch", where=f'"{target.alias}" {where.topic}-{where.partition}')
-        return found.header
 
-    start, end = [(await list_offsets(target, [where], which))[where] for which in (EARLIEST, LATEST)]
-    for answer in (start, end):
+async def count_strays(target: Cluster, where: TopicPartition, copy: Unsettled, start: int = 0) -> int:
+    """How many records of the copy's count stand from an offset on, as far as a look goes.
+
+    Where Produce names topics, what was on its way to a topic arrives in the one that was made in its place.
+    """
+    log_start, log_end = await _extent(target, where)
+    strays = size = 0
+    async for header, view in read_batches(target, *where, max(start, log_start), log_end, max_bytes=READ_BYTES):
+        if (header.producer_id, header.producer_epoch) == (copy.producer_id, copy.entry.producer_epoch):
+            strays += header.last_offset_delta + 1
+        size += len(view)
+        if size > MOST_READ_BYTES:
+            break
+    return strays
+
+
+async def has_whole_count(target: Cluster, where: TopicPartition, copy: Unsettled) -> bool:
+    """Whether a partition has all that the copy's count wrote, from its first offset on, as the entry says.
+
+    So it is if the topic was made anew before the count's first batch arrived.
+    """
+    entry = copy.entry
+    log_start, log_end = await _extent(target, where)
+    if entry.n != entry.our_end or log_start or log_end < max(1, entry.our_end):
+        return False
+    first = await _batch_from(target, where, 0)
+    if first is None or _origin(first) != (copy.producer_id, entry.producer_epoch, 0):
+        return False
+    last = await _batch_from(target, where, entry.our_end - 1) if entry.n else None
+    return not entry.n or (last is not None and is_last_of_ours(copy, last))
+
+
+def _origin(header: BatchHeader) -> tuple[int, int, int]:
+    return header.producer_id, header.producer_epoch, header.base_sequence - header.base_offset
+
+
+async def _batch_from(target: Cluster, where: TopicPartition, offset: int) -> BatchHeader | None:
+    found = (await first_batches(target, {where: offset})).get(where, FirstBatch(_UNKNOWN_TOPIC))
+    if found.error_code and found.error_code != _OFFSET_OUT_OF_RANGE:
+        raise refused(found.error_code, "Fetch", where=f'"{target.alias}" {where.topic}-{where.partition}')
+    return found.header
+
+
+async def _extent(target: Cluster, where: TopicPartition) -> tuple[int, int]:
+    """Where the log starts and ends."""
+    offsets = []
+    for which in (EARLIEST, LATEST):
+        answer = (await list_offsets(target, [where], which))[where]
         if answer.error_code:
             raise refused(answer.error_code, "ListOffsets", where=f'"{target.alias}" {where.topic}-{where.partition}')
-    return await find_cut(copied, batch_from, log_start=start.offset, log_end=end.offset, producer_id_of=producer_id_of)
+        offsets.append(answer.offset)
+    return offsets[0], offsets[1]

@@ -34,10 +34,10 @@ from heliograph.kafka.cluster import Catalogue
 from heliograph.mirror import formats, marks, obstacles, store
 from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.counts import Past, Start, source_at
-from heliograph.mirror.cut import copied_of, look_for_cut
 from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow_names import FlowNames
+from heliograph.mirror.inspection import INSPECTED, inspect
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
@@ -47,9 +47,9 @@ from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down, outcome_of
 from heliograph.mirror.places import Places
-from heliograph.mirror.remap import row_of, turn_of
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
+from heliograph.mirror.settle import Unsettled
 from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, past_of, place_of
 from heliograph.mirror.starts import find_starts, tell_beginnings
@@ -65,10 +65,8 @@ log = logging.getLogger("heliograph")
 RESTARTABLE = (RecordRefused.code, CorruptBatch.code)
 """What stops a partition and may be mended outside; what a policy stops stays stopped."""
 
-UNCLEAR = (TargetTruncated.code,)
-"""What a lane finds, and the target's log tells more about."""
-LOOKS_AT_A_TIME = 8
-"""Partitions whose target's log is looked at at the same time."""
+INSPECTIONS = 8
+"""Partitions whose target's log is inspected at the same time."""
 
 
 class FlowDriver:
@@ -311,25 +309,41 @@ class FlowDriver:
         """
         standing = self._standing
         starts: dict[PartitionName, Start] = {}
-        going_on: dict[PartitionName, Entry] = {}
         points: dict[PartitionName, StartPoint] = {}
-        ahead: dict[PartitionName, tuple[Entry, Start]] = {}
+        begun: dict[PartitionName, Entry] = {}
         for where in fresh:
             known, stored = standing.known.get(where), standing.positions.get(where)
             wish = self.ledger.wishes.get(where)
             if wish is not None and wish.holds(known, stored):
                 points[where] = wish.point(self.flow.start_positions.of(where[0]))
-                continue
-            if known is None and stored is not None:
+            elif known is not None:
+                begun[where] = known
+            elif stored is not None:
                 starts[where] = Start(stored, Past.OTHERS)
-                continue
-            if known is None:
+            else:
                 points[where] = self.flow.start_positions.of(where[0]) if is_first(where) else BEGINNING
-                continue
+        going_on = await self._place(begun, starts)
+        for where, end in (await source_offsets(self.source, going_on, LATEST)).items():
+            standing.entries[where] = going_on[where].moved(source_end=end)
+        await self.losses.keep(self.ledger_topic)
+        await self._open_counts(starts)
+        await self._begin(points)
+        return sum(where in standing.entries for where in fresh)
+
+    async def _place(
+        self, begun: Mapping[PartitionName, Entry], starts: dict[PartitionName, Start]
+    ) -> dict[PartitionName, Entry]:
+        """The entries with which partitions go on that were begun; those that need a new count get a start."""
+        going_on: dict[PartitionName, Entry] = {}
+        ahead: dict[PartitionName, tuple[Entry, Start]] = {}
+        unclear: dict[PartitionName, Outcome] = {}
+        for where, known in begun.items():
             if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
                 continue
-            place = place_of(known, stored, source_id=ids[0], target_id=ids[1])
-            if isinstance(place, Outcome):
+            place = place_of(known, self._standing.positions.get(where), source_id=ids[0], target_id=ids[1])
+            if isinstance(place, Outcome) and place.code in INSPECTED:
+                unclear[where] = place
+            elif isinstance(place, Outcome):
                 self._answer(where, place, starts)
             elif self.losses.stand(where, known):
                 continue
@@ -337,17 +351,14 @@ class FlowDriver:
                 going_on[where] = place
             else:
                 ahead[where] = known.moved(source_topic_id=ids[0], target_topic_id=ids[1]), place
-        for where, found in (await self._told_apart(ahead)).items():
-            if isinstance(found, Entry):
+        for where, found in {**await self._told_apart(ahead), **await self._inspected(unclear)}.items():
+            if isinstance(found, Outcome):
+                self._answer(where, found, starts)
+            elif isinstance(found, Entry):
                 going_on[where] = found
             else:
                 starts[where] = found
-        for where, end in (await source_offsets(self.source, going_on, LATEST)).items():
-            standing.entries[where] = going_on[where].moved(source_end=end)
-        await self.losses.keep(self.ledger_topic)
-        await self._open_counts(starts)
-        await self._begin(points)
-        return sum(where in standing.entries for where in fresh)
+        return going_on
 
     async def _told_apart(
         self, ahead: Mapping[PartitionName, tuple[Entry, Start]]
@@ -494,7 +505,7 @@ class FlowDriver:
             if row.error_code == RulesChanged.code:
                 log.info("%s", row.error_text)
                 starts[where] = Start(row.entry.source_offset, Past.OURS)
-            elif row.state == "released" and row.error_code in UNCLEAR:
+            elif row.state == "released" and row.error_code in INSPECTED:
                 unclear[where] = outcome_of(row)
             elif row.state == "released":
                 self._answer(where, outcome_of(row), starts)
@@ -507,8 +518,11 @@ class FlowDriver:
         self.is_complete = was_complete and not reopening  # until all have their new count
         self._reopening = frozenset(reopening)
         try:
-            for where, outcome in (await self._looked_at(unclear)).items():
-                self._answer(where, outcome, starts)
+            for where, found in (await self._inspected(unclear)).items():
+                if isinstance(found, Entry):
+                    self._standing.entries[where] = self._standing.known[where] = found
+                else:
+                    self._answer(where, found, starts)
             await self.losses.keep(self.ledger_topic)
             await self._keep_troubles(over={(row.topic, row.partition) for row in rows if not row.error_code})
             if starts:
@@ -546,16 +560,24 @@ class FlowDriver:
             self.failed.add(where)
             self.has_failed.set()
 
-    async def _looked_at(self, outcomes: Mapping[PartitionName, Outcome]) -> dict[PartitionName, Outcome]:
-        """Outcomes with what the target's log tells of them; those that it does not tell now are left out, and met
-        again by the next lane."""
-        turn = asyncio.Semaphore(LOOKS_AT_A_TIME)
-        found: dict[PartitionName, Outcome] = {}
+    async def _inspected(self, outcomes: Mapping[PartitionName, Outcome]) -> dict[PartitionName, Outcome | Entry]:
+        """Outcomes with what the target's log tells of them, or entries of copies that go on all the same.
+
+        Those of which it tells nothing now are left out: the next look, or the next lane, meets them again.
+        """
+        turn = asyncio.Semaphore(INSPECTIONS)
+        found: dict[PartitionName, Outcome | Entry] = {}
+        terms = self.terms() if outcomes else None
 
         async def look(where: PartitionName, outcome: Outcome) -> None:
+            assert terms is not None
+            copy = Unsettled.of(self._assignment(where, outcome.entry), outcome.entry, terms)
+            page, pages = self._standing.pages.get(where), list(self.ledger.partition(where).pages)
             async with turn:
                 try:
-                    found[where] = await self._with_cut(where, outcome)
+                    found[where] = await inspect(
+                        outcome, copy, page, pages, producer_ids=terms.ids_by_row, target=self.target
+                    )
                 except NotAuthorized:
                     found[where] = outcome
                 except HeliographError as error:
@@ -563,22 +585,6 @@ class FlowDriver:
 
         await asyncio.gather(*(look(where, outcome) for where, outcome in outcomes.items()))
         return found
-
-    async def _with_cut(self, where: PartitionName, outcome: Outcome) -> Outcome:
-        """Up to where a target that lost records still has what was copied there."""
-        entry = outcome.entry
-        pages = self.ledger.partition(where).pages
-        copied = copied_of(entry, self._standing.pages.get(where), pages)
-        ids = self.ledger.producer_ids
-        cut = await look_for_cut(
-            self.target,
-            self._assignment(where, entry).target,
-            copied,
-            lambda count: ids.get(row_of(where[1], entry.modulo, turn_of(count))),
-        )
-        end = (entry.target_offset, entry.source_offset) if cut is None else cut
-        text = f"{outcome.text}; what was copied to target offsets from {end[0]} on is gone"
-        return outcome._replace(text=text, details={**outcome.details, "target_end": end[0], "source_offset": end[1]})
 
     def _with_source(self, where: PartitionName, outcome: Outcome) -> Outcome:
         """Where a target that lost records is filled again from, if the runs before the open one tell."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.mirror import settler
 from heliograph.mirror.model import Entry
-from tests.fake_cluster import FETCH, Call
+from tests.fake_cluster import FETCH, PRODUCE, Call
 from tests.fake_cluster.partition import FakePartition
 from tests.unit import lanes
 from tests.unit.lanes import HEAVY, numbers, recent, run
-from tests.unit.placed import a_world, counts
+from tests.unit.logs import new_records, row_of
+from tests.unit.placed import LEDGER, a_world, counts, places
 from tests.unit.test_lost_tails import WHERE, add, copied, copy_to
 from tests.unit.test_used_up_ids import copy_until, has_given_back
 
@@ -200,5 +203,122 @@ def test_whatever_stands_in_the_place_of_what_was_lost_all_of_it_is_copied_again
         left = max((end for header in partition.headers() if (end := header.next_offset) <= left), default=0)
         partition.truncate(left)
         strangers(partition, *sizes)
+
+    run(test())
+
+
+# -- made anew under a lane ------------------------------------------------------------------
+
+
+BY_NAME = (3, 12)
+"""Versions of Produce that name topics: what is on its way arrives in the new topic."""
+
+
+@pytest.mark.parametrize("before", [1, 10])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "the leader dies before it has heard"])
+def test_what_was_on_its_way_into_a_topic_made_anew_is_counted_and_all_is_copied_once_behind_it(
+    before: int, is_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            world.target.versions[PRODUCE] = BY_NAME
+            world.source.create("t", 1)
+            add(world, 0, before)
+            async with world.leader() as flow:
+                lane = asyncio.ensure_future(copy_until(world, flow, lambda: has_given_back(world)))
+                await world.target.wait_until(lambda: world.target.partition("a.t", 0).end == before)
+                world.target.create("a.t", 2)
+                add(world, before, 8)
+                await world.target.wait_until(lambda: has_given_back(world))
+                strays = copied(world)
+                if is_lost:
+                    lane.cancel()
+                await asyncio.gather(lane, return_exceptions=True)
+            assert strays
+            async with world.leader() as flow:
+                assert (counts(flow)[WHERE], places(flow)[WHERE]) == (1, 0)
+                await copy_to(world, flow, len(strays) + before + 8)
+                assert counts(flow)[WHERE] == 1
+            assert copied(world) == [*strays, *range(before + 8)]
+            [loss] = world.ledger().losses.values()
+            assert (loss.code, loss.times) == ("TARGET_TOPIC_LOST", 1)
+            assert f"; {len(strays)} records that were on their way" in loss.text
+
+    run(test())
+
+
+def test_a_topic_made_anew_in_which_nothing_stands_tells_of_nothing() -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            async with world.leader() as flow:
+                await copy_to(world, flow, 10)
+            world.target.create("a.t", 2)
+            world.target.append("a.t", 0, new_records(900, 3))
+            async with world.leader() as flow:
+                await copy_to(world, flow, 13)
+            assert copied(world) == [900, 901, 902, *range(10)]
+            assert all("on their way" not in loss.text for loss in world.ledger().losses.values())
+
+    run(test())
+
+
+def test_where_topics_have_no_ids_what_was_on_its_way_is_not_taken_for_the_copy() -> None:
+    """It stands at the start of the log, where other records of ours were."""
+
+    async def test() -> None:
+        async with a_world() as world:
+            world.source.create("t", 1)
+            add(world, 0, 10)
+            async with world.leader() as flow:
+                await copy_to(world, flow, 10)
+                ids = flow.terms().producer_id
+            partition = world.target.partition("a.t", 0)
+            partition.truncate(0)
+            partition.forget()
+            batch = encode_batch(recent(10, 3), producer_id=ids, producer_epoch=0, base_sequence=10)
+            assert partition.produce(bytes(batch)).error_code == 0
+            add(world, 10, 3)
+            async with world.leader() as flow:
+                await copy_until(world, flow, lambda: has_given_back(world))
+                await copy_to(world, flow, 16)
+            assert copied(world) == [10, 11, 12, *range(13)]
+            [loss] = world.ledger().losses.values()
+            assert (loss.code, loss.start) == ("TARGET_TRUNCATED", 0)
+            assert "; 3 records that were on their way" in loss.text
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_flushed", [True, False], ids=["flushed", "not flushed"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["same leader", "next leader"])
+def test_a_topic_made_anew_before_the_first_batch_arrived_has_the_whole_copy_and_is_not_filled_twice(
+    is_known: bool, is_flushed: bool
+) -> None:
+    async def test() -> None:
+        async with a_world() as world:
+            world.target.versions[PRODUCE] = BY_NAME
+            async with world.leader() as flow:
+                opened = world.target.partition(LEDGER, 0).end
+                lane = asyncio.ensure_future(
+                    copy_until(world, flow, lambda: world.target.partition("a.t", 0).end == 12)
+                )
+                await world.target.wait_until(lambda: world.target.partition("a.t", 0).end == 10)
+                add(world, 10, 2)
+                await lane
+                entry = flow.entries[WHERE]
+                world.target.topics["a.t"].topic_id = uuid4()  # it was so before the first batch arrived
+                if not is_flushed:
+                    world.target.partition(LEDGER, 0).truncate(opened)
+                if is_known:
+                    await flow.take_rows(
+                        [row_of(entry=entry, state="released", error_code="TARGET_TOPIC_LOST", error_text="anew")]
+                    )
+                    assert (counts(flow)[WHERE], places(flow)[WHERE]) == (0, 12)
+            async with world.leader() as flow:
+                assert counts(flow)[WHERE] == 0
+                add(world, 12, 1)
+                await copy_to(world, flow, 13)
+            assert copied(world) == [*range(13)]
+            assert WHERE not in {(loss.topic, loss.partition) for loss in world.ledger().losses.values()}
 
     run(test())
