@@ -106,6 +106,15 @@ class Unsure:
     """One had no answer, or one that says no more than that it failed, and may stand in its leader's log alone."""
     forestalled: bool = False
     """By the first answer that was not as expected another wrote before us."""
+    refused: bool = False
+    """The broker's memory of us does not fit what was sent, by that answer."""
+    unseen: bool = False
+    """Nobody has seen under this lease that our last batch is still there."""
+
+    @property
+    def must_see_last(self) -> bool:
+        """Whether an unchanged end of the log is not enough: records of ours may be lost, and others in their place."""
+        return self.refused or self.unseen
 
 
 class PartitionCopy:
@@ -152,9 +161,9 @@ class PartitionCopy:
         self.dirty = False
         self.flushed = self.entry.source_offset
         """The position that is written down on the target."""
-        self.failures = 0
+        self.failures = self.refusals = 0  # refusals: of our sequence or epoch, in a row, at an unchanged log end
         is_late = assignment.late_ms != NOT_LATE
-        self.unsure = Unsure(late=is_late, appended=is_late)
+        self.unsure = Unsure(late=is_late, appended=is_late, unseen=assignment.first_of_term)
         self.wall: RecordRefused | None = None
         """A record that cannot be copied: what stands before it is, then the partition is given back."""
         self.producer_id = producer_id
@@ -190,6 +199,8 @@ class PartitionCopy:
         assert not self.in_flight
         if entry != self.entry:
             self.dirty = True
+        if (entry.n, entry.target_offset) != (self.entry.n, self.entry.target_offset):
+            self.refusals = 0
         for run in closed:
             self.page.close(run)
         self._drop_queue()
@@ -516,7 +527,7 @@ class PartitionCopy:
         self._remembered_ms = piece.max_timestamp
         self.records += piece.records
         self.bytes += piece.data.nbytes
-        self.failures = 0
+        self.failures = self.refusals = 0
         self.error = None
         self.dirty = True
 

@@ -13,7 +13,7 @@ as former pages, and is deleted when the new count has passed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -44,6 +44,8 @@ class Start(NamedTuple):
 
     offset: int
     past: Past
+    above: int = -1
+    """The highest number of a count that is known to be used, where the ledger may not know it."""
 
 
 class Extent(NamedTuple):
@@ -105,17 +107,24 @@ def source_at(target_offset: int, entry: Entry, page: OpenPage | None, pages: It
 
     `page` is the one being filled, `pages` those that are written.
     """
-    runs = [Run(entry.run_source, entry.run_target, entry.source_offset - entry.run_source)]
-    runs += reversed(page.runs if page is not None else [])
-    for older in sorted(pages, key=lambda one: one.start, reverse=True):
-        if runs[-1].target < target_offset:
-            break
-        if older.start < runs[-1].source:
-            runs += reversed(older.runs())
-    for run in runs:
+    for run, _ in runs_back(entry, page, pages):
         if run.target < target_offset:
             return run.source + min(run.length, target_offset - run.target)
     return None
+
+
+def runs_back(entry: Entry, page: OpenPage | None, pages: Iterable[Page]) -> Iterator[tuple[Run, int]]:
+    """All runs with their counts, the newest first."""
+    last = Run(entry.run_source, entry.run_target, entry.source_offset - entry.run_source)
+    yield last, entry.count
+    for run in reversed(page.runs if page is not None else []):
+        last = run
+        yield run, entry.count
+    for older in sorted(pages, key=lambda one: one.start, reverse=True):
+        if older.start < last.source:
+            for run in reversed(older.runs()):
+                last = run
+                yield run, older.count
 
 
 def pages_at_opening(

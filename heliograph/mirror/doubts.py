@@ -33,7 +33,10 @@ CORRUPT_TRIES = 3
 """A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""
 FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, RulesChanged, TopicRecreated)
 """What settling cannot mend: where to go on is a question of policy."""
+MOST_REFUSALS = 3
+"""So often a count is tried at an unchanged end of the target's log."""
 _OUT_OF_ORDER_SEQUENCE = 45
+_INVALID_PRODUCER_EPOCH = 47
 _UNKNOWN_PRODUCER_ID = 59
 
 
@@ -51,6 +54,8 @@ def cause_of_release(copy: PartitionCopy, error: HeliographError | None) -> Heli
         return error
     if error is not None and error.details.get("error_code") == _UNKNOWN_PRODUCER_ID and copy.failures > 1:
         return _forgotten(copy.assignment)
+    if copy.refusals >= MOST_REFUSALS and error is not None:
+        return _used_before(copy, error)
     return None
 
 
@@ -59,6 +64,12 @@ def was_forestalled(error: HeliographError | None) -> bool:
     return isinstance(error, SecondWriter) or (
         error is not None and error.details.get("error_code") == _OUT_OF_ORDER_SEQUENCE
     )
+
+
+def was_refused(error: HeliographError | None) -> bool:
+    """The answer says that the broker remembers other batches of ours than those that were sent."""
+    codes = (_OUT_OF_ORDER_SEQUENCE, _INVALID_PRODUCER_EPOCH)
+    return isinstance(error, SecondWriter) or (error is not None and error.details.get("error_code") in codes)
 
 
 def foreign_writes(copy: PartitionCopy, settled: Settled) -> ForeignWrites:
@@ -136,4 +147,16 @@ def _forgotten(assignment: Assignment) -> PositionUnproven:
         where=assignment.name,
         why="brokers before 2.5 do so when our newest record is old",
         records=0,
+    )
+
+
+def _used_before(copy: PartitionCopy, error: HeliographError) -> SecondWriter:
+    """The broker remembers batches under the copy's count that stand nowhere behind its entry."""
+    entry = copy.entry
+    return SecondWriter(
+        f"the target refused record {entry.n} of count {entry.count} {copy.refusals} times in a row, and its log still "
+        f"ends at offset {entry.target_offset}: a new count begins at source offset {entry.source_offset}",
+        where=copy.assignment.name,
+        why=f"the number of the count was used before, and the ledger lost that ({error.what})",
+        records=0 if entry.n else -1,
     )

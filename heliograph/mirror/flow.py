@@ -20,6 +20,7 @@ from heliograph.errors import (
     CorruptBatch,
     ForeignWrites,
     HeliographError,
+    NotAuthorized,
     RecordRefused,
     RulesChanged,
     SecondWriter,
@@ -36,6 +37,7 @@ from heliograph.mirror.counts import Past, Start, source_at
 from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow_names import FlowNames
+from heliograph.mirror.inspection import INSPECTED, inspect
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
@@ -43,14 +45,16 @@ from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
-from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
+from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down, outcome_of
 from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
+from heliograph.mirror.settle import Unsettled
 from heliograph.mirror.side_loops import SideLoops
 from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, past_of, place_of
 from heliograph.mirror.starts import find_starts, tell_beginnings
+from heliograph.mirror.takeover import find_ours
 from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
 from heliograph.mirror.terms import client_id_of, terms_of
@@ -61,6 +65,9 @@ log = logging.getLogger("heliograph")
 
 RESTARTABLE = (RecordRefused.code, CorruptBatch.code)
 """What stops a partition and may be mended outside; what a policy stops stays stopped."""
+
+INSPECTIONS = 8
+"""Partitions whose target's log is inspected at the same time."""
 
 
 class FlowDriver:
@@ -308,41 +315,82 @@ class FlowDriver:
         """
         standing = self._standing
         starts: dict[PartitionName, Start] = {}
-        going_on: dict[PartitionName, Entry] = {}
         points: dict[PartitionName, StartPoint] = {}
+        begun: dict[PartitionName, Entry] = {}
         for where in fresh:
             known, stored = standing.known.get(where), standing.positions.get(where)
             wish = self.ledger.wishes.get(where)
             if wish is not None and wish.holds(known, stored):
                 points[where] = wish.point(self.flow.start_positions.of(where[0]))
-                continue
-            if known is None and stored is not None:
+            elif known is not None:
+                begun[where] = known
+            elif stored is not None:
                 starts[where] = Start(stored, Past.OTHERS)
-                continue
-            if known is None:
-                points[where] = self.flow.start_positions.of(where[0]) if is_first(where) else BEGINNING
-                continue
-            if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
-                continue
-            place = place_of(known, stored, source_id=ids[0], target_id=ids[1])
-            if isinstance(place, Outcome):
-                self._answer(where, place, starts)
-            elif self.losses.stand(where, known):
-                continue
-            elif isinstance(place, Entry):
-                going_on[where] = place
             else:
-                starts[where] = place
-                log.info(
-                    "%s %s-%d: another tool had the flow: its position is %d, the ledger's %d; going on there",
-                    *(self.name, *where, place.offset, known.source_offset),
-                )
+                points[where] = self.flow.start_positions.of(where[0]) if is_first(where) else BEGINNING
+        going_on = await self._place(begun, starts)
         for where, end in (await source_offsets(self.source, going_on, LATEST)).items():
             standing.entries[where] = going_on[where].moved(source_end=end)
         await self.losses.keep(self.ledger_topic)
         await self._open_counts(starts)
         await self._begin(points)
         return sum(where in standing.entries for where in fresh)
+
+    async def _place(
+        self, begun: Mapping[PartitionName, Entry], starts: dict[PartitionName, Start]
+    ) -> dict[PartitionName, Entry]:
+        """The entries with which partitions go on that were begun; those that need a new count get a start."""
+        going_on: dict[PartitionName, Entry] = {}
+        ahead: dict[PartitionName, tuple[Entry, Start]] = {}
+        unclear: dict[PartitionName, Outcome] = {}
+        for where, known in begun.items():
+            if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
+                continue
+            place = place_of(known, self._standing.positions.get(where), source_id=ids[0], target_id=ids[1])
+            if isinstance(place, Outcome) and place.code in INSPECTED:
+                unclear[where] = place
+            elif isinstance(place, Outcome):
+                self._answer(where, place, starts)
+            elif self.losses.stand(where, known):
+                continue
+            elif isinstance(place, Entry):
+                going_on[where] = place
+            else:
+                ahead[where] = known.moved(source_topic_id=ids[0], target_topic_id=ids[1]), place
+        for where, found in {**await self._told_apart(ahead), **await self._inspected(unclear)}.items():
+            if isinstance(found, Outcome):
+                self._answer(where, found, starts)
+            elif isinstance(found, Entry):
+                going_on[where] = found
+            else:
+                starts[where] = found
+        return going_on
+
+    async def _told_apart(
+        self, ahead: Mapping[PartitionName, tuple[Entry, Start]]
+    ) -> dict[PartitionName, Entry | Start]:
+        """How partitions go on whose stored position is ahead of the ledger's entry: with the entry, where the ledger
+        lost its newest records, else in a new count where another tool left off; the rest waits for the next look."""
+        if not ahead:
+            return {}
+        asked = {where: (self._assignment(where, known), start.offset) for where, (known, start) in ahead.items()}
+        ours = await find_ours(asked, self.terms(), source=self.source, target=self.target)
+        places: dict[PartitionName, Entry | Start] = {}
+        for where, is_ours in ours.items():
+            known, start = ahead[where]
+            places[where] = known if is_ours else start
+            said = (self.name, *where, start.offset, known.source_offset)
+            if is_ours:
+                log.warning(
+                    "%s %s-%d: the ledger lost its newest records: the stored position is %d, the ledger's %d; what "
+                    "the target has beyond that is found by settling",
+                    *said,
+                )
+            else:
+                log.info(
+                    "%s %s-%d: another tool had the flow: its position is %d, the ledger's %d; going on there", *said
+                )
+        return places
 
     async def _claim_rows(self, counts: Mapping[PartitionName, int], places: Places) -> None:
         """Claim a producer id for every row that partitions stand in, before anything is sent under it."""
@@ -370,8 +418,9 @@ class FlowDriver:
             return
         standing = self._standing
         places = Places(self.flow, standing.known, source=self.source.catalogue, target=self.target.catalogue)
-        await self._claim_rows({where: standing.next_count(where) for where in starts}, places)
-        await open_counts(
+        counts = {where: standing.next_count(where, start.above) for where, start in starts.items()}
+        await self._claim_rows(counts, places)
+        used = await open_counts(
             starts,
             standing,
             flow=self.flow,
@@ -381,6 +430,10 @@ class FlowDriver:
             ledger=self.ledger,
             check=self._check_lead,
         )
+        for where, found in used.items():
+            self.losses.inform(where, never_written_down(self.entries[where], found.number, found.records))
+        if used:
+            await self.losses.keep(self.ledger_topic)
 
     def _check_lead(self) -> None:
         if self.tenure is not None:
@@ -393,23 +446,26 @@ class FlowDriver:
         for (topic, partition), entry in self.entries.items():
             if not self.flow.is_running or not self.leads() or not self.losses.let(topic, partition):
                 continue
-            remote = self.flow.remote_topic(topic)
-            limits = self.targets.limits(remote)
-            page = self._standing.pages.get((topic, partition))
-            result.append(
-                Assignment(
-                    flow=self.name,
-                    topic=topic,
-                    partition=partition,
-                    target_topic=remote,
-                    entry=entry,
-                    max_message_bytes=limits.max_message_bytes,
-                    target_stamps_time=limits.stamps_time,
-                    page=page.pack() if page is not None else b"",
-                    late_ms=self._standing.late_ms((topic, partition)),
-                )
-            )
+            result.append(self._assignment((topic, partition), entry))
         return result
+
+    def _assignment(self, where: PartitionName, entry: Entry) -> Assignment:
+        topic, partition = where
+        remote = self.flow.remote_topic(topic)
+        limits = self.targets.limits(remote)
+        page = self._standing.pages.get(where)
+        return Assignment(
+            flow=self.name,
+            topic=topic,
+            partition=partition,
+            target_topic=remote,
+            entry=entry,
+            max_message_bytes=limits.max_message_bytes,
+            target_stamps_time=limits.stamps_time,
+            page=page.pack() if page is not None else b"",
+            late_ms=self._standing.late_ms(where),
+            first_of_term=self._standing.is_unsettled(where),
+        )
 
     def terms(self) -> FlowTerms:
         """What lanes are told; with the secrets as they are now."""
@@ -446,6 +502,7 @@ class FlowDriver:
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Take over what the lanes report; answer what they could not decide."""
         starts: dict[PartitionName, Start] = {}
+        unclear: dict[PartitionName, Outcome] = {}
         for row in rows:
             where = (row.topic, row.partition)
             self._standing.take_row(row)
@@ -455,21 +512,29 @@ class FlowDriver:
             if row.error_code == RulesChanged.code:
                 log.info("%s", row.error_text)
                 starts[where] = Start(row.entry.source_offset, Past.OURS)
+            elif row.state == "released" and row.error_code in INSPECTED:
+                unclear[where] = outcome_of(row)
             elif row.state == "released":
                 self._answer(where, outcome_of(row), starts)
         if rows:
             self._unwritten.note([row.unwritten for row in rows if row.unwritten])
-        for where in starts:
+        reopening = starts.keys() | unclear.keys()
+        for where in reopening:
             self.entries.pop(where, None)
         was_complete = self.is_complete
-        self.is_complete = was_complete and not starts  # until all have their new count
-        self._reopening = frozenset(starts)
+        self.is_complete = was_complete and not reopening  # until all have their new count
+        self._reopening = frozenset(reopening)
         try:
+            for where, found in (await self._inspected(unclear)).items():
+                if isinstance(found, Entry):
+                    self._standing.entries[where] = self._standing.known[where] = found
+                else:
+                    self._answer(where, found, starts)
             await self.losses.keep(self.ledger_topic)
             await self._keep_troubles(over={(row.topic, row.partition) for row in rows if not row.error_code})
             if starts:
                 await self._go_on(starts)
-                self.is_complete = was_complete and self.entries.keys() >= starts.keys()
+                self.is_complete = was_complete and self.entries.keys() >= reopening
         finally:
             self._reopening = frozenset()
             if not self.is_complete:
@@ -496,14 +561,42 @@ class FlowDriver:
         answer = self.losses.answer(where, self._with_other_leader(self._with_source(where, outcome)))
         if isinstance(answer, GoOn):
             is_anew = outcome.code in (TopicRecreated.code, TargetTopicLost.code)
-            starts[where] = Start(answer.source_offset, Past.VOID if is_anew else Past.OURS)
+            past = Past.VOID if is_anew else Past.OURS
+            starts[where] = Start(answer.source_offset, past, above=int(outcome.details.get("count", -1)))
         elif outcome.code in RESTARTABLE:
             self.failed.add(where)
             self.has_failed.set()
 
+    async def _inspected(self, outcomes: Mapping[PartitionName, Outcome]) -> dict[PartitionName, Outcome | Entry]:
+        """Outcomes with what the target's log tells of them, or entries of copies that go on all the same.
+
+        Those of which it tells nothing now are left out: the next look, or the next lane, meets them again.
+        """
+        turn = asyncio.Semaphore(INSPECTIONS)
+        found: dict[PartitionName, Outcome | Entry] = {}
+        terms = self.terms() if outcomes else None
+
+        async def look(where: PartitionName, outcome: Outcome) -> None:
+            assert terms is not None
+            copy = Unsettled.of(self._assignment(where, outcome.entry), outcome.entry, terms)
+            page, pages = self._standing.pages.get(where), list(self.ledger.partition(where).pages)
+            async with turn:
+                try:
+                    found[where] = await inspect(
+                        outcome, copy, page, pages, producer_ids=terms.ids_by_row, target=self.target
+                    )
+                except NotAuthorized:
+                    found[where] = outcome
+                except HeliographError as error:
+                    log.warning("%s %s-%d: what the target lost is not known yet: %s", self.name, *where, error)
+
+        await asyncio.gather(*(look(where, outcome) for where, outcome in outcomes.items()))
+        return found
+
     def _with_source(self, where: PartitionName, outcome: Outcome) -> Outcome:
         """Where a target that lost records is filled again from, if the runs before the open one tell."""
-        if outcome.code != TargetTruncated.code or "target_end" not in outcome.details:
+        details = outcome.details
+        if outcome.code != TargetTruncated.code or "target_end" not in details or "source_offset" in details:
             return outcome
         page, pages = self._standing.pages.get(where), self.ledger.partition(where).pages
         found = source_at(int(outcome.details["target_end"]), outcome.entry, page, pages)

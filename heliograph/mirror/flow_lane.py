@@ -173,6 +173,7 @@ class FlowLane:
                 late_ms=self._settler.late_ms(copy),
                 unwritten=max(0, copy.entry.source_offset - copy.flushed),
                 left_out=copy.marks.left_out if copy.marks else 0,
+                unseen=copy.unsure.unseen,
                 page=copy.page.pack(),
                 error_code=copy.error.code if copy.error else "",
                 error_text=str(copy.error) if copy.error else "",

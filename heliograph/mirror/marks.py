@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from heliograph.errors import ProtocolError
 from heliograph.kafka.batch import Record
 from heliograph.kafka.codec.primitives import Buffer, encode_varint, read_uvarint
-from heliograph.mirror.model import Assignment, FlowTerms
+from heliograph.mirror.model import MARKED, Assignment, FlowTerms
 
 KEY = "heliograph.from"
 SHARED = "others may write its target's topics too, which is not told as FOREIGN_WRITES"
@@ -42,6 +42,12 @@ def marks_of(assignment: Assignment, terms: FlowTerms) -> Marks:
     return Marks(
         mark_of(terms.source_cluster_id, assignment.topic), mark_of(terms.target_cluster_id, assignment.target_topic)
     )
+
+
+def marks_of_count(assignment: Assignment, terms: FlowTerms) -> Marks | None:
+    """Those that the records of the assignment's count got; it may be older than the flow's setting."""
+    is_marked = terms.rule_of(assignment.entry).endswith(MARKED)
+    return marks_of(assignment, terms) if is_marked else None
 
 
 @dataclass(slots=True)

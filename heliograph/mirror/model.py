@@ -107,6 +107,8 @@ class Assignment:
     """The page of runs that goes on being filled; empty: a new one begins at the entry's open run."""
     late_ms: int = NOT_LATE
     """What an earlier lane sent may have had no answer and arrive yet: for how long the target was watched since."""
+    first_of_term: bool = False
+    """No lane has settled it under this lease: that the target still has our last batch is to be seen."""
 
     @property
     def name(self) -> str:
@@ -207,6 +209,10 @@ class FlowTerms:
         """Of the records of the entry's count; releases that wrote none into their entries had no marks."""
         return entry.rule or counting_rule(read_committed=self.read_committed, marks=False)
 
+    def reads_committed(self, entry: Entry) -> bool:
+        """Whether the records of the entry's count are the committed ones; it may be older than the flow's setting."""
+        return self.rule_of(entry).startswith(COMMITTED)
+
 
 def counting_rule(*, read_committed: bool, marks: bool) -> str:
     return (COMMITTED if read_committed else "all") + (MARKED if marks else "")
@@ -244,6 +250,8 @@ class LedgerRow:
     """Source offsets copied since its position was last written down."""
     left_out: int = 0
     """Records that came home by their marks."""
+    unseen: bool = False
+    """It was the first of its term, and this lane did not settle it either."""
     error_code: str = ""
     error_text: str = ""
     details: dict[str, Any] = field(default_factory=dict)

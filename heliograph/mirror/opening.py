@@ -23,6 +23,7 @@ from heliograph.mirror.rebuild import rebuild_ledger
 from heliograph.mirror.remap import row_of, turn_of
 from heliograph.mirror.runs import Page
 from heliograph.mirror.standing import Standing
+from heliograph.mirror.takeover import Ended, Used, find_used
 
 LEADER_PAUSE_S = 0.5
 
@@ -37,11 +38,12 @@ async def open_counts(
     target: Cluster,
     ledger: Ledger,
     check: Callable[[], None],
-) -> None:
+) -> dict[PartitionName, Used]:
     """Begin a new count for each partition at a source offset; EARLIEST and LATEST are the ends of its log.
 
     A partition without a leader, a topic or a claimed producer id waits for the next look. `check` raises if we may
-    not write any more.
+    not write any more. The counts that the target has of partitions without an entry are given back: theirs is the
+    next number, and what they copied may repeat.
     """
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
@@ -50,10 +52,17 @@ async def open_counts(
     homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
     found = {where: home for where, home in homes.items() if home is not None}
     rows = terms.ids_by_row.keys()
-    for where, extent in (await _extents(found, source=source, target=target)).items():
+    extents = await _extents(found, source=source, target=target)
+    unknown = {
+        where: Ended(found[where].target, found[where].modulo, extent.target_end)
+        for where, extent in extents.items()
+        if where not in standing.known
+    }
+    used = await find_used(unknown, terms.ids_by_row, target=target)
+    for where, extent in extents.items():
         start, known, home = starts[where], standing.known.get(where), found[where]
         is_there = topic_ids(where, flow, source=source, target=target) == (home.source_id, home.target_id)
-        count = standing.next_count(where)
+        count = standing.next_count(where, used[where].number if where in used else start.above)
         if not is_there or row_of(where[1], home.modulo, turn_of(count)) not in rows:
             continue
         opened[where] = first_entry(
@@ -92,6 +101,7 @@ async def open_counts(
     for where in opened:
         ledger.wishes.pop(where, None)
     standing.take_opened(opened)
+    return {where: count for where, count in used.items() if where in opened}
 
 
 def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Cluster) -> tuple[str, str] | None:

@@ -106,6 +106,15 @@ def target_made_anew(known: Entry, topic_id: str) -> Outcome:
     return Outcome("TARGET_TOPIC_LOST", text, known, {"target_topic_id": topic_id})
 
 
+def never_written_down(opened: Entry, count: int, records: int) -> Outcome:
+    """The target has batches of a count that the ledger does not know; the copy begins again behind them."""
+    text = (
+        f"{records} records on the target are of count {count}, of which the ledger has no entry: they cannot be "
+        f"matched with the source and may repeat (source offset {opened.source_offset})"
+    )
+    return Outcome("POSITION_UNPROVEN", text, opened, {"records": records})
+
+
 def _source_of(target_offset: int, entry: Entry) -> int:
     """The source offset whose copy stood at a target offset; before the open run all must be copied again."""
     if target_offset < entry.run_target:

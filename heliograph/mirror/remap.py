@@ -47,6 +47,11 @@ def row_of(partition: int, modulo: int, turn: int = 0) -> int:
     return turn * ROWS_OF_A_TURN + (partition // modulo if modulo else 0)
 
 
+def count_of(row: int, producer_epoch: int) -> int:
+    """The number of the count in which a copy of this row wrote under an epoch of the row's producer id."""
+    return row // ROWS_OF_A_TURN * COUNTS_OF_AN_ID + producer_epoch
+
+
 def plan_modulo(partition: int, *, sources: int, targets: int, in_use: int, remaps: bool) -> int | None:
     """For a copy that begins, the modulo of its topic; None if there is no place for it.
 

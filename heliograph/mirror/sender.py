@@ -32,7 +32,7 @@ from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
-from heliograph.mirror.doubts import was_forestalled
+from heliograph.mirror.doubts import was_forestalled, was_refused
 from heliograph.mirror.express import small_bytes_at
 from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.pace import Pace
@@ -340,6 +340,8 @@ class Sender:
         copy.in_flight.popleft()
         if copy.state is State.COPYING and failure is not None:
             copy.unsure.forestalled = was_forestalled(failure)
+            copy.unsure.refused = copy.unsure.misplaced or was_refused(failure)
+            copy.refusals += copy.unsure.refused
             copy.doubt(failure)
             self._doubt_others(copy, failure)
         if copy.is_drained and copy.state is State.DRAINING:
@@ -359,7 +361,7 @@ class Sender:
         """Read what stands between a copy's last piece and its oldest one in flight before that is believed."""
         failure: HeliographError | None = None
         log = TargetLog(self._cluster, copy.assignment, max_bytes=LOOK_BYTES)
-        sought = Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
+        sought = Unsettled.of(copy.assignment, copy.entry, self._terms)
         try:
             await look_between(sought, base_offset, target=log)
         except HeliographError as error:

@@ -30,7 +30,7 @@ from heliograph.errors import (
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
 from heliograph.mirror.lineage import Lineage, Stretch
 from heliograph.mirror.marks import Marks
-from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry
+from heliograph.mirror.model import SEQUENCE_MODULUS, Assignment, Entry, FlowTerms
 from heliograph.mirror.runs import OpenRun, Run, follow, join_spans
 
 Buffer = bytes | memoryview
@@ -73,6 +73,11 @@ class Unsettled(NamedTuple):
     producer_id: int
     former_ids: tuple[int, ...] = ()
     """Those that the copy has used up (`remap`)."""
+
+    @classmethod
+    def of(cls, assignment: Assignment, entry: Entry, terms: FlowTerms) -> Unsettled:
+        """`entry` is where the copy stands by now."""
+        return cls(assignment, entry, terms.producer_id_of(assignment), terms.former_ids_of(assignment))
 
 
 class _Origin(NamedTuple):
@@ -157,20 +162,27 @@ class Tail:
     def _pass_over(self, header: BatchHeader, count: int) -> None:
         self._of_counts[count] = self._of_counts.get(count, 0) + header.last_offset_delta + 1
 
+    @property
+    def has_ours(self) -> bool:
+        """Whether batches of this copy stand beyond its entry, of any count."""
+        return self.last is not None or bool(self._of_counts)
+
     def check(self) -> None:
         """Whether all that was taken follows each other, and is of one count."""
         assignment, entry, found = self.copy.assignment, self.entry, self.n - self.entry.n
-        for count, records in self._of_counts.items():
-            if count > entry.count:
-                raise SecondWriter(
-                    f"the target has {records} records of count {count}, this lane works in count {entry.count}: "
-                    f"{records + found} may repeat",
-                    where=assignment.name,
-                    why="another driver opened a new count",
-                    records=records + found,
-                )
+        others = sum(self._of_counts.values())
+        if (latest := max(self._of_counts, default=entry.count)) > entry.count:
+            which = f"count {latest}" if len(self._of_counts) == 1 else f"counts up to {latest}"
+            raise SecondWriter(
+                f"the target has {others} records of {which}, this lane works in count {entry.count}: "
+                f"{others + found} may repeat from source offset {entry.source_offset} on",
+                where=assignment.name,
+                why="another driver opened a new count, or the ledger lost its newest records",
+                records=others + found,
+                count=latest,
+            )
         if self._of_counts:
-            late = sum(self._of_counts.values())
+            late = others
             raise _unproven(assignment, entry, late + found, f"{late} of them are of an earlier count and came late")
         if self._broken:
             raise _unproven(assignment, entry, found, self._broken)
@@ -271,19 +283,23 @@ def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -
     return moved, tuple(closed)
 
 
-def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
-    """The batch that reaches up to where ours ended must be the last one of the count."""
+def is_last_of_ours(copy: Unsettled, header: BatchHeader) -> bool:
+    """Whether a batch is the last one that the copy wrote in its count, by the entry."""
     entry = copy.entry
     sequence = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
-    ours = (
+    return (
         header.next_offset == entry.our_end
         and header.producer_id == copy.producer_id
         and header.producer_epoch == entry.producer_epoch
         and sequence == (entry.n - 1) % SEQUENCE_MODULUS
     )
-    if not ours:
+
+
+def _check_anchor(copy: Unsettled, header: BatchHeader) -> None:
+    """The batch that reaches up to where ours ended must be the last one of the count."""
+    if not is_last_of_ours(copy, header):
         raise TargetTruncated(
-            f"the batch before target offset {entry.our_end} is not the one we wrote",
+            f"the batch before target offset {copy.entry.our_end} is not the one we wrote",
             where=copy.assignment.name,
             why="the target lost records and others took their place",
             target_end=header.base_offset,

@@ -2,7 +2,9 @@
 
 At the start of an epoch and after every doubt. The leaders are asked for their log ends,
 all partitions of one together: where an end is the entry's, and no batch was seen elsewhere,
-nothing happened since. Else the tail is read and proved (`settle`). Where something was sent
+nothing happened since; at the first settle under a lease, and after a refused sequence, the
+header of our last batch must be there too, since others may have written as much as the
+target lost. Else the tail is read and proved (`settle`). Where something was sent
 and not acknowledged, the look must not come too early: what the leader has appended and not
 replicated is waited for, and behind records so old that the broker may not remember us, so is
 what had no answer and may be on its way.
@@ -21,18 +23,20 @@ from collections.abc import Callable, Hashable, Sequence
 from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.fetch_memory import FetchMemory
-from heliograph.mirror.marks import Marks, marks_of
-from heliograph.mirror.model import COMMITTED, MARKED, NOT_LATE, FlowTerms
-from heliograph.mirror.settle import Settled, Tail, Unsettled, read_tails, settle
+from heliograph.mirror.marks import marks_of_count
+from heliograph.mirror.model import NOT_LATE, FlowTerms
+from heliograph.mirror.settle import Settled, Tail, Unsettled, is_last_of_ours, read_tails, settle
 from heliograph.mirror.settling_room import Place, SettlingRoom
 from heliograph.mirror.tails import SourceLog, TargetLog
 
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
+_TOPIC_AUTHORIZATION_FAILED = 29
 LATE_S = 5.0
 """How long a batch may be on its way after the connection that carried it is gone."""
 SETTLE_READ_BYTES = 1024 * 1024
@@ -134,12 +138,13 @@ class Settler:
     async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
         """One broker's partitions: those of others do not wait for a broker that does not answer."""
         try:
-            unsure = {copy.target for copy in copies if copy.unsure.appended}
+            unsure = {copy.target for copy in copies if copy.unsure.appended or copy.unsure.refused}
             appended = await list_offsets(self._target, unsure, LATEST, unreplicated=True) if unsure else {}
             ends = await list_offsets(self._target, {copy.target for copy in copies}, LATEST)
             shorter = {copy.target.topic for copy in copies if _is_short(copy, ends[copy.target])}
             if shorter:  # truncated, or another topic of that name: its id tells
                 await self._target.refresh(shorter)
+            kept = await self._still_kept([copy for copy in copies if _is_at_end(copy, ends[copy.target])])
         except HeliographError as error:
             self._is_stale = True
             self._all_wait(copies, error)
@@ -149,13 +154,35 @@ class Settler:
         self._is_stale = self._is_stale or any(answer.error_code for answer in ends.values())
         unread: dict[TopicPartition, list[PartitionCopy]] = {}
         for copy in copies:
-            if not self._settle_by_end(copy, ends[copy.target], appended.get(copy.target, ends[copy.target])):
+            end = ends[copy.target]
+            if not self._settle_by_end(copy, end, appended.get(copy.target, end), is_kept=copy in kept):
                 unread.setdefault(copy.target, []).append(copy)
         for target, together in unread.items():
             self._reading.update(together)
             self._spawn(self._settle_by_tail(together, ends[target].offset))
 
-    def _settle_by_end(self, copy: PartitionCopy, end: OffsetAnswer, appended: OffsetAnswer) -> bool:
+    async def _still_kept(self, copies: Sequence[PartitionCopy]) -> set[PartitionCopy]:
+        """Those of whose last batch the target is known, or seen now, to have it still.
+
+        Where copies share a partition, the last batch of all speaks for those before it. A target that may not be
+        read is copied to at-least-once.
+        """
+        last: dict[TopicPartition, PartitionCopy] = {}
+        for copy in copies:
+            if copy.unsure.must_see_last and copy.entry.n:
+                other = last.setdefault(copy.target, copy)
+                last[copy.target] = max(other, copy, key=lambda one: one.entry.our_end)
+        found = await first_batches(self._target, {where: copy.entry.our_end - 1 for where, copy in last.items()})
+        lost = {where for where, copy in last.items() if not self._is_kept(copy, found.get(where, FirstBatch()))}
+        return {copy for copy in copies if copy.target not in lost}
+
+    def _is_kept(self, copy: PartitionCopy, found: FirstBatch) -> bool:
+        if found.error_code == _TOPIC_AUTHORIZATION_FAILED:
+            return True
+        unsettled = Unsettled.of(copy.assignment, copy.entry, self._terms)
+        return found.header is not None and is_last_of_ours(unsettled, found.header)
+
+    def _settle_by_end(self, copy: PartitionCopy, end: OffsetAnswer, appended: OffsetAnswer, *, is_kept: bool) -> bool:
         """False if the log's end does not tell enough: the tail is to be read."""
         if self._is_made_anew(copy):
             meta = self._target.catalogue.topics[copy.assignment.target_topic]
@@ -169,7 +196,7 @@ class Settler:
             copy.error = copy.error or doubts.may_be_late(copy)
             copy.enter(State.WAITING)
             asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
-        elif end.offset == copy.entry.target_offset and not copy.unsure.misplaced:
+        elif is_kept and not copy.unsure.misplaced:
             self._go(copy)
         else:
             return False
@@ -235,10 +262,7 @@ class Settler:
     async def _settle_in_place(self, copies: Sequence[PartitionCopy], target_end: int, place: Place) -> None:
         gate = self._memory.gate(SETTLE_READ_BYTES)
         target = TargetLog(self._target, copies[0].assignment, max_bytes=SETTLE_READ_BYTES, allowance=gate)
-        unsettled = [
-            Unsettled(copy.assignment, copy.entry, copy.producer_id, self._terms.former_ids_of(copy.assignment))
-            for copy in copies
-        ]
+        unsettled = [Unsettled.of(copy.assignment, copy.entry, self._terms) for copy in copies]
         try:
             tails = await read_tails(
                 unsettled,
@@ -270,11 +294,11 @@ class Settler:
             source = SourceLog(
                 self._source,
                 copy.assignment,
-                read_committed=self._reads_committed(copy),
+                read_committed=self._terms.reads_committed(copy.entry),
                 max_bytes=SETTLE_READ_BYTES,
                 allowance=gate,
             )
-            settled = await settle(unsettled, tail, target_end, source, self._marks(copy))
+            settled = await settle(unsettled, tail, target_end, source, marks_of_count(copy.assignment, self._terms))
         except HeliographError as error:
             self._not_settled(copy, error)
         else:
@@ -297,18 +321,13 @@ class Settler:
         else:
             self._all_wait([copy], error)
 
-    def _reads_committed(self, copy: PartitionCopy) -> bool:
-        """Whether the records of the copy's count are the committed ones; it may be older than the flow's setting."""
-        return self._terms.rule_of(copy.entry).startswith(COMMITTED)
-
-    def _marks(self, copy: PartitionCopy) -> Marks | None:
-        """Those that the records of the copy's count got."""
-        is_marked = self._terms.rule_of(copy.entry).endswith(MARKED)
-        return marks_of(copy.assignment, self._terms) if is_marked else None
-
 
 def _is_short(copy: PartitionCopy, end: OffsetAnswer) -> bool:
     return not end.error_code and end.offset < copy.entry.target_offset
+
+
+def _is_at_end(copy: PartitionCopy, end: OffsetAnswer) -> bool:
+    return not end.error_code and end.offset == copy.entry.target_offset
 
 
 def _known_end(copy: PartitionCopy) -> int:

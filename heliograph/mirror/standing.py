@@ -32,11 +32,14 @@ class Standing:
         """Those of which nothing is on its way to the target: all that lanes sent was answered."""
         self._seen_at: dict[PartitionName, float] = {}
         """Since when lanes have watched the target of others."""
+        self._settled: set[PartitionName] = set()
+        """Those that a lane has settled since we lead."""
 
     def begin(self, ledger: Ledger, positions: dict[PartitionName, int]) -> None:
         """Forget what was before: a new leader knows what is written on the target."""
         self.positions = positions
         self.entries.clear()
+        self._settled.clear()
         self._know_nothing_of_late_ones()
         self.known = ledger.entries
         self.pages = {where: ledger.partitions[where].open_page() for where in self.known}
@@ -60,6 +63,8 @@ class Standing:
         self.pages[where] = OpenPage.unpack(row.page)
         if where in self.entries:  # else it was deselected meanwhile
             self.entries[where] = row.entry
+        if not row.unseen:
+            self._settled.add(where)
         self._seen_at.pop(where, None)
         self._answered.discard(where)
         if row.late_ms == NOT_LATE:
@@ -85,6 +90,10 @@ class Standing:
         self.pages.update({where: OpenPage(entry.run_source) for where, entry in opened.items()})
         self.positions.update({where: entry.source_offset for where, entry in opened.items()})
 
+    def is_unsettled(self, where: PartitionName) -> bool:
+        """Whether no lane has settled a partition since we lead."""
+        return where not in self._settled
+
     def late_ms(self, where: PartitionName) -> int:
         """For how long the target was watched while something may be on its way there."""
         if where in self._answered:
@@ -96,10 +105,10 @@ class Standing:
         self._answered.clear()
         self._seen_at.clear()
 
-    def next_count(self, where: PartitionName) -> int:
-        """The number of the count that a partition opens next."""
+    def next_count(self, where: PartitionName, above: int = -1) -> int:
+        """The number of the count that a partition opens next; one of those up to `above` was used, maybe all."""
         previous = self.entries.get(where) or self.known.get(where)
-        return previous.count + 1 if previous else 0
+        return max(previous.count if previous else -1, above) + 1
 
 
 def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str) -> Entry | Start | Outcome:
@@ -109,7 +118,7 @@ def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str
     if not may_be_same_topic(known.target_topic_id, target_id):
         return target_made_anew(known, target_id)
     if stored is not None and stored > known.source_offset:
-        return Start(stored, Past.OTHERS)  # we write the entry first: another tool had the flow
+        return Start(stored, Past.OTHERS)  # we write the entry first; see `takeover`
     return known.moved(source_topic_id=source_id, target_topic_id=target_id)
 
 

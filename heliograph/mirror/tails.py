@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from heliograph.errors import HeliographError, LogTruncated, NotAuthorized
@@ -38,7 +38,7 @@ class TargetLog:
         self.is_forbidden = False
         """We may write to the topic and not read it: what stands there cannot be proved."""
 
-    async def batches(self, start: int, end: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    async def batches(self, start: int, end: int) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
         where = self._assignment.target
         log_start = (await end_offsets(self._cluster, [where], timestamp=EARLIEST))[where]
         try:

@@ -1,6 +1,7 @@
 """Fetch, versions 4 to 16, sessionless: long polls, both isolation levels, the preferred read replica.
 
-Any replica answers. The last batch of a partition is cut at its limit, the first one never (KIP-74).
+Any replica answers. The last batch of a partition is cut at its limit. The first one is not if it is the first of the
+answer, and else left out (KIP-74).
 A fetch that names the epoch before its offset is answered with the diverging epoch if the log has another there.
 Not modelled: sessions, hints of the new leader.
 """
@@ -8,10 +9,12 @@ Not modelled: sessions, hints of the new leader.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
+from heliograph.kafka.batch import parse_header
 from tests.fake_cluster.partition import FakePartition
 
 if TYPE_CHECKING:
@@ -38,15 +41,34 @@ async def answer(call: Call) -> Any:
 
 def _look(call: Call) -> tuple[Any, bool]:
     """The answer as it would be now, and whether it has nothing to tell."""
-    topics, is_empty = [], True
+    topics, is_empty, room = [], True, _Room(call.request.max_bytes)
     for topic in call.request.topics:
         key = topic.topic_id if call.version >= 13 else topic.topic
-        answers = [_read(call, key, wanted) for wanted in topic.partitions]
+        answers = [_read(call, key, wanted, room) for wanted in topic.partitions]
         is_empty &= not any(map(_is_news, answers))
         topics.append(
             FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
         )
     return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=topics), is_empty
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left of the answer's limit."""
+
+    left: int
+    is_first: bool = True
+
+    def take(self, found: bytes, limit: int) -> bytes:
+        """What of the batches found goes into the answer."""
+        limit = min(limit, self.left)
+        first = parse_header(found).size if found else 0
+        if first > limit and not self.is_first:
+            return b""
+        taken = found[: max(limit, first)]
+        self.left = max(0, self.left - len(taken))
+        self.is_first = self.is_first and not taken
+        return taken
 
 
 def _is_news(answer: Any) -> bool:
@@ -55,7 +77,7 @@ def _is_news(answer: Any) -> bool:
     return bool(answer.records or answer.error_code or answer.preferred_read_replica >= 0 or is_diverging)
 
 
-def _read(call: Call, key: Any, wanted: Any) -> Any:
+def _read(call: Call, key: Any, wanted: Any, room: _Room) -> Any:
     partition = call.cluster.find(key, wanted.partition)
     code = _error(call, key, wanted, partition)
     if code or partition is None:
@@ -73,6 +95,7 @@ def _read(call: Call, key: Any, wanted: Any) -> Any:
         if committed and item.last_offset >= wanted.fetch_offset
     ]
     records = partition.read(wanted.fetch_offset, limit=wanted.partition_max_bytes, end=end)
+    records = room.take(records, wanted.partition_max_bytes)
     return _result(wanted.partition, partition, records=records, aborted_transactions=aborted)
 
 

@@ -153,6 +153,18 @@ class FakePartition:
             self.batches.pop()
         self.end = end
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start < end]
+        for producer_id in list(self.producers):
+            self._remember_by_log(producer_id)
+
+    def _remember_by_log(self, producer_id: int) -> None:
+        """Know of a producer what the log tells, as a broker does after it lost records."""
+        headers = [header for header in self.headers() if header.producer_id == producer_id]
+        del self.producers[producer_id]
+        for header in headers:
+            if (known := self.producers.get(producer_id)) is None or known.epoch != header.producer_epoch:
+                known = self.producers[producer_id] = _Producer(header.producer_epoch)
+            last = (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
+            known.recent.append((header.base_sequence, last, header.base_offset, header.max_timestamp))
 
     def begin_epoch(self, epoch: int | None = None) -> None:
         """A leader is elected; the next batches are its."""

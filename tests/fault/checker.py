@@ -20,6 +20,10 @@ _UNPROVEN = re.compile(
     r"POSITION_UNPROVEN: \S+ (?P<topic>\S+)-(?P<partition>\d+): (?P<records>\d+) records"
     r".*?\(source offset (?P<offset>\d+)\)(?:.*?; all was well at (?P<since>[^;\n]+))?"
 )
+_LATER_COUNT = re.compile(
+    r"SECOND_WRITER: \S+ (?P<topic>\S+)-(?P<partition>\d+): .*? (?P<records>\d+) may repeat "
+    r"from source offset (?P<offset>\d+) on(?:.*?; all was well at (?P<since>[^;\n]+))?"
+)
 """`since` is when the ledger's entry was written: another count that began at the same offset has another one."""
 _LOSSES = re.compile(r"\b(?:DATA_LOST|LOG_TRUNCATED|TARGET_TRUNCATED|TARGET_TOPIC_LOST|TOPIC_RECREATED): [^\n]*")
 _FAULTS = ("lost", "repeated", "reordered", "altered", "unwanted")
@@ -119,7 +123,7 @@ def announced_repeats(output: str) -> Mapping[tuple[str, int], int]:
     One occurrence may be met, and logged, again before a new count is open: it counts once, with its largest number.
     """
     occurrences: dict[tuple[str, int, int, str | None], int] = {}
-    for match in _UNPROVEN.finditer(output):
+    for match in (*_UNPROVEN.finditer(output), *_LATER_COUNT.finditer(output)):
         key = (match["topic"], int(match["partition"]), int(match["offset"]), match["since"])
         occurrences[key] = max(occurrences.get(key, 0), int(match["records"]))
     repeats: Counter[tuple[str, int]] = Counter()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from heliograph.config import Settings, parse_settings
-from heliograph.kafka.batch import NewRecord
+from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.mirror import formats
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.lease import Lease, Process, Tenancy
@@ -66,7 +66,13 @@ class World:
         where = (topic, partition)
         entry = flow.entries[where]
         records = list(self.source.partition(topic, partition).records())[entry.source_offset :]
-        self.target.append(f"a.{topic}", partition, [NewRecord(r.timestamp, r.key, r.value) for r in records])
+        batch = encode_batch(
+            [NewRecord(r.timestamp, r.key, r.value) for r in records],
+            producer_id=flow.terms().producer_id,
+            producer_epoch=entry.producer_epoch,
+            base_sequence=entry.n,
+        )
+        self.target.partition(f"a.{topic}", partition).store(batch)
         end = entry.target_offset + len(records)
         moved = entry.moved(
             n=entry.n + len(records), source_offset=entry.source_offset + len(records), target_offset=end, our_end=end

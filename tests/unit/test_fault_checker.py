@@ -11,13 +11,15 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.errors import SecondWriter
+from heliograph.kafka.batch import encode_batch, parse_header
 from heliograph.mirror import settle
 from heliograph.mirror.losses import loss_of
-from heliograph.mirror.outcomes import GoOn, Outcome
+from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down
 from tests.cluster.mirror import Record
 from tests.fault.checker import announced_repeats, false_names, judge, missing
 from tests.fault.stamp import HEADER, Shape, Stamp, stamp_of
-from tests.unit.logs import ASSIGNMENT, ENTRY
+from tests.unit.logs import ASSIGNMENT, ENTRY, new_records
 
 PLAIN = Shape(writer="plain", age_ms=1000)
 KEYED = Shape(writer="keyed", keys=3, tombstones=True)
@@ -216,3 +218,20 @@ def test_losses_that_no_fault_causes_are_false() -> None:
     output = f"12:00 {lost}\n12:01 {lost}\n{unproven('t', 0, 5, at=3)}\nflow a->b: 5 records/s"
     assert false_names(output) == [lost]
     assert not false_names(unproven("t", 0, 5, at=3))
+
+
+def test_a_later_count_announces_its_repeats_too() -> None:
+    tail = settle.Tail(settle.Unsettled(ASSIGNMENT, ENTRY.moved(source_offset=40), 7), [7])
+    batch = parse_header(encode_batch(new_records(0, 5), producer_id=7, producer_epoch=3, base_sequence=0))
+    tail.take(batch, memoryview(b""))
+    with pytest.raises(SecondWriter) as caught:
+        tail.check()
+    outcome = Outcome("SECOND_WRITER", str(caught.value), ENTRY.moved(source_offset=40), caught.value.details)
+    text = loss_of(("t", 0), outcome, flow="a->b", answer="went on at 40", since_ms=TIME_MS, now_ms=0).text
+    assert announced_repeats(f"{text}\n{text}") == {("t", 0): 5}
+
+
+def test_a_count_that_the_ledger_lost_announces_its_repeats() -> None:
+    outcome = never_written_down(ENTRY.moved(source_offset=40), 0, 12)
+    text = loss_of(("t", 0), outcome, flow="a->b", answer="went on behind them", since_ms=0, now_ms=0).text
+    assert announced_repeats(text) == {("t", 0): 12}

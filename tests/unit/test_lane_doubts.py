@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph.kafka.batch import NewRecord
+from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.mirror import formats, settler
 from heliograph.mirror.settling_room import SETTLING_PARTITIONS
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, Cut, FakeCluster
-from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
+from tests.unit.lanes import HEAVY, PRODUCER_ID, World, is_data, numbers, recent, run
 
 pytestmark = pytest.mark.usefixtures("own_worker")
 
@@ -423,5 +423,83 @@ def test_connections_cut_again_and_again(api_key: int) -> None:
                     world.source.append("t", number % 2, recent(number // 2, size=HEAVY))
                 await lane.until_copied(5, 5)
             assert (world.copied(0), world.copied(1)) == (numbers(5), numbers(5))
+
+    run(test())
+
+
+# -- a count whose number was used before ----------------------------------------------------
+
+
+def _written_before(world: World, epoch: int) -> None:
+    """Six batches of our id, more than the broker remembers one by one."""
+    for number in range(6):
+        batch = encode_batch(recent(number), producer_id=PRODUCER_ID, producer_epoch=epoch, base_sequence=number)
+        assert world.target.partition("a.t", 0).produce(bytes(batch)).error_code == 0
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(1, 45), (2, 47)])
+def test_a_few_refusals_of_a_count_at_an_unchanged_end_give_the_partition_back(epoch: int, code: int) -> None:
+    codes = []
+
+    async def note(call: Call) -> Any:
+        response = await call.proceed()
+        if is_data(call):
+            codes.append(response.responses[0].partition_responses[0].error_code)
+        return response
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, note)
+            _written_before(world, epoch)
+            world.source.append("t", 0, recent(0, 9))
+            async with world.lane(world.assignments(world.entry(count=1, source_offset=6, target_offset=6))) as lane:
+                await lane.until_trouble()
+            [row] = lane.rows
+            assert (row.state, row.error_code) == ("released", "SECOND_WRITER")
+            assert codes == [code] * 3
+            assert "the number of the count was used before" in row.error_text
+            assert world.copied() == numbers(6)
+
+    run(test())
+
+
+def test_a_count_that_begins_with_a_batch_which_the_target_has_is_given_back() -> None:
+    """The broker answers with the old offset, as to a batch that comes again."""
+
+    async def test() -> None:
+        async with World() as world:
+            _written_before(world, 1)
+            world.target.partition("a.t", 0).producers[PRODUCER_ID].recent.clear()
+            batch = encode_batch(recent(6, 2), producer_id=PRODUCER_ID, producer_epoch=1, base_sequence=0)
+            world.target.partition("a.t", 0).produce(bytes(batch))
+            world.source.append("t", 0, recent(0, 2))
+            async with world.lane(world.assignments(world.entry(count=1, target_offset=8))) as lane:
+                await lane.until_trouble()
+            assert (lane.rows[0].state, lane.rows[0].error_code) == ("released", "SECOND_WRITER")
+            assert world.copied() == numbers(8)
+
+    run(test())
+
+
+def test_refusals_while_the_log_moves_on_give_nothing_back() -> None:
+    """Others write behind each of our batches that is refused: the end is another one every time."""
+    refused = 0
+
+    async def refuse(call: Call) -> Any:
+        nonlocal refused
+        if is_data(call) and refused < 6:
+            refused += 1
+            call.cluster.refuse(PRODUCE, "a.t", 0, 45)
+            call.cluster.append("a.t", 0, recent(900))
+        return await call.proceed()
+
+    async def test() -> None:
+        async with World() as world:
+            world.target.control(PRODUCE, refuse)
+            world.source.append("t", 0, recent(0, 3))
+            async with world.lane() as lane:
+                await lane.until_entry(3)
+            assert lane.rows[0].state == "copying"
+            assert [number for number in world.copied() if number < 900] == numbers(3)
 
     run(test())

@@ -160,7 +160,6 @@ def test_a_target_that_lost_ours_and_has_more_of_others_is_found() -> None:
                 await lane.until_entry(3)
                 target = world.target.partition("a.t", 0)
                 target.truncate(2)
-                target.producers[PRODUCER_ID].recent.pop()
                 for number in range(5):
                     world.target.append("a.t", 0, local(number))
                 world.source.append("t", 0, recent(3, size=HEAVY))

@@ -113,6 +113,7 @@ def test_a_position_ahead_of_the_ledger_is_another_tools_and_a_new_count_begins_
     async def test() -> None:
         async with a_world() as world:
             async with world.leader():
+                world.target.append("a.t", 0, new_records(0, 7))
                 world.store_position(0, 7)
             async with world.leader() as flow:
                 assert (flow.entries["t", 0].count, flow.entries["t", 0].source_offset) == (1, 7)

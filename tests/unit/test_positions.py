@@ -164,6 +164,7 @@ def test_a_tool_that_had_the_flow_since_is_not_undone() -> None:
                 await world.copy(flow, "t", 0)
             world.source.append("t", 0, new_records(10, 10))
             await world.change(to_point("t", 0, 4))
+            world.target.append("a.t", 0, new_records(10, 4))
             world.store(14)
             assert (await world.listed())["t", 0] == (14, Origin.OTHERS)
             async with world.leader() as flow:

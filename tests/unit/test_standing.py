@@ -59,3 +59,21 @@ def test_what_a_lost_lane_wrote_under_the_id_before_is_older() -> None:
     standing.take_opened({WHERE: now})
     standing.take_written(ledger)
     assert standing.entries[WHERE] == now
+
+
+def test_a_partition_is_the_first_of_a_term_until_a_lane_has_settled_it() -> None:
+    standing = Standing()
+    assert standing.is_unsettled(WHERE)
+    standing.take_row(row_of(unseen=True))
+    assert standing.is_unsettled(WHERE)
+    standing.take_row(row_of(unseen=False))
+    assert not standing.is_unsettled(WHERE)
+    standing.begin(Ledger(group_id="g"), {})
+    assert standing.is_unsettled(WHERE)
+
+
+def test_the_next_count_is_above_all_that_are_known_to_be_used() -> None:
+    standing = Standing()
+    assert standing.next_count(WHERE, 4) == 5
+    standing.take_opened({WHERE: ENTRY.moved(count=7)})
+    assert (standing.next_count(WHERE, 4), standing.next_count(WHERE, 9)) == (8, 10)
