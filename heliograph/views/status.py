@@ -18,6 +18,7 @@ from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.copynames import maybe_remote
 from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.joint import neighbours_in
+from heliograph.mirror.leader_epochs import target_epochs
 from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.losses import Loss
@@ -158,6 +159,7 @@ async def _status(flow: Flow, target: Cluster, ledger: Ledger) -> FlowStatus:
         for topic, index in alone
         if (remote := maybe_remote(flow, topic)) is not None
     }
+    await target.heed(target_epochs(entries, flow))
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
     now_ms, lease = int(time.time() * 1000), ledger.leadership.lease
