@@ -5,6 +5,7 @@ from __future__ import annotations
 from heliograph.config.clients import CONNECTION, ROLES, Kind
 from heliograph.config.key import Effect, Key, Scope, row
 
+_MAX_AGE = "when leaders are asked for again, of another broker, although nothing failed (default 300000)"
 _HONOURED: dict[str, dict[str, str]] = {
     "": {
         "bootstrap.servers": "where the cluster is found",
@@ -38,9 +39,13 @@ _HONOURED: dict[str, dict[str, str]] = {
         "fetch.min.bytes": "least bytes of one answer",
         "fetch.max.wait.ms": "longest wait for them",
         "max.partition.fetch.bytes": "most bytes of one partition in an answer",
+        "metadata.max.age.ms": _MAX_AGE,
     },
-    "producer": {"compression.type": "`none`: as on the source; anything else compresses again"},
-    "admin": {},
+    "producer": {
+        "compression.type": "`none`: as on the source; anything else compresses again",
+        "metadata.max.age.ms": _MAX_AGE,
+    },
+    "admin": {"metadata.max.age.ms": _MAX_AGE},
 }
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -90,8 +95,7 @@ _POINTLESS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "metadata.max.age.ms", "metadata.max.idle.ms", "metadata.recovery.strategy",
-            "metadata.recovery.rebootstrap.trigger.ms",
+            "metadata.max.idle.ms", "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
         ),
         "leaders are looked up when they move, topics by refresh.topics.interval.seconds; all bootstrap servers are "
         "asked when no broker answers",

@@ -72,6 +72,7 @@ class Watch:
     async def look(self) -> None:
         """Ask for the log ends; write down which moved, and that the source answered."""
         flow = self._flow
+        await flow.renew_metadata()
         wanted = list(flow.entries)
         answers = await list_offsets(
             flow.source, [TopicPartition(*where) for where in wanted], LATEST, read_committed=flow.is_read_committed

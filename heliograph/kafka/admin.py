@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
+from heliograph.kafka.catalogue import UNKNOWN_EPOCH
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codes import is_retriable
 from heliograph.kafka.tools import create_topic_command, grow_topic_command
@@ -28,12 +29,17 @@ _REMEMBERING_VERSION = 3
 """Of InitProducerId: it came with KIP-360, in 2.5."""
 _UNKNOWN_LEADER = 5
 _NETWORK_EXCEPTION = 13
+_UNKNOWN_LEADER_EPOCH = 75
 
 
 class OffsetAnswer(NamedTuple):
     error_code: int
     offset: int
     leader_epoch: int
+
+
+DEPOSED = OffsetAnswer(_UNKNOWN_LEADER_EPOCH, -1, -1)
+"""In the place of what a leader of an older epoch answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,8 @@ async def list_offsets(
 
     `unreplicated` counts what the leader has appended and its followers do not have yet: brokers tell that to who
     asks with a replica's number. A partition that has no leader now, or whose leader refuses or is silent, is in the
-    answer with an error code.
+    answer with an error code. The leader's epoch that the metadata knows is named, and a broker that leads under
+    another one refuses; one that answers under an older one all the same is not believed.
     """
     by_leader: dict[int, list[TopicPartition]] = {}
     answers: dict[TopicPartition, OffsetAnswer] = {}
@@ -95,9 +102,10 @@ async def _list_at(
     asker: int,
     level: int,
 ) -> dict[TopicPartition, OffsetAnswer]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
+    epochs = {where: cluster.catalogue.leader_epoch_of(*where) for where in partitions}
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for where in partitions:
+        by_topic.setdefault(where.topic, []).append(where)
     topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
     request = messages.ListOffsetsRequest(
         replica_id=asker,
@@ -107,12 +115,12 @@ async def _list_at(
                 name=topic,
                 partitions=[
                     topic_class.ListOffsetsPartition(
-                        partition_index=partition, current_leader_epoch=-1, timestamp=timestamp
+                        partition_index=where.partition, current_leader_epoch=epochs[where], timestamp=timestamp
                     )
-                    for partition in indexes
+                    for where in group
                 ],
             )
-            for topic, indexes in by_topic.items()
+            for topic, group in by_topic.items()
         ],
     )
     response = await cluster.call(request, node_id=leader)
@@ -127,7 +135,12 @@ async def _list_at(
         raise ProtocolError(
             "an answer to ListOffsets has other partitions than the request", where=f'"{cluster.alias}" broker {leader}'
         )
-    return answers
+    if timestamp != LATEST:
+        return answers  # their epochs are those of the records found
+    return {
+        where: DEPOSED if UNKNOWN_EPOCH < answer.leader_epoch < epochs[where] else answer
+        for where, answer in answers.items()
+    }
 
 
 async def end_offsets(

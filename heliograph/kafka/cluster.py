@@ -1,7 +1,8 @@
 """One Kafka cluster as one client sees it: brokers, leaders, and a connection to each.
 
 Owns the connections, version negotiation and what the cluster's metadata says.
-It knows nothing of mirroring. Connections are cached per broker and *channel*:
+It knows nothing of mirroring. What metadata says of leaders never goes back to an older
+epoch, unless all brokers agree on that (`catalogue`). Connections are cached per broker and *channel*:
 a broker handles one request of a connection at a time, so a long-polling fetch
 and an urgent question must not share one.
 """
@@ -11,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from heliograph.errors import (
@@ -26,17 +28,30 @@ from heliograph.errors import (
     UnsupportedVersion,
 )
 from heliograph.kafka import messages
+from heliograph.kafka.catalogue import (
+    UNHEARD,
+    UNKNOWN_EPOCH,
+    Catalogue,
+    PartitionMeta,
+    TopicMeta,
+    outdated,
+    with_known,
+)
 from heliograph.kafka.codes import error_name, is_retriable
 from heliograph.kafka.connection import REQUEST_TIMEOUT_S, BufferPool, Connection, open_connection
 from heliograph.kafka.sasl import Login, refused_login
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.throttle import MutedTime
-from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress
+from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 
 MAIN = "main"
 _VERSION_PROBE_TIMEOUT_S = 10.0
 METADATA_TIMEOUT_S = 10.0
 """Any broker knows it at once: another one is asked if this one does not answer."""
+METADATA_MAX_AGE_S = 300.0
+"""Then it is asked for again, although nothing seems to have changed; as in Kafka's clients (metadata.max.age.ms)."""
+SAME_BROKER_S = 1.0
+"""For so long the same broker is asked for metadata: another one may not have heard of a topic that was just made."""
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE = 3, 5
 RENEW_SHARE = 0.8
 """Of a session's lifetime; then we log in again."""
@@ -44,40 +59,8 @@ MIN_RENEW_S = 0.5
 """A session that ends sooner than we can log in is the broker's mistake; we do not log in without pause."""
 MAX_ROUNDS = 4
 """Of a login; no mechanism needs more than two."""
-
-
-class PartitionMeta(NamedTuple):
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-
-
-class TopicMeta(NamedTuple):
-    name: str
-    topic_id: UUID
-    partitions: tuple[PartitionMeta, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Catalogue:
-    """What the cluster said of itself at one moment."""
-
-    cluster_id: str
-    brokers: Mapping[int, BrokerAddress]
-    topics: Mapping[str, TopicMeta] = field(default_factory=dict)
-
-    def leader_of(self, topic: str, partition: int) -> int | None:
-        meta = self.topics.get(topic)
-        if meta is None or partition >= len(meta.partitions):
-            return None
-        leader = meta.partitions[partition].leader
-        return leader if leader in self.brokers else None
-
-    def leader_epoch_of(self, topic: str, partition: int) -> int:
-        """-1 if it is not known."""
-        meta = self.topics.get(topic)
-        return -1 if meta is None or partition >= len(meta.partitions) else meta.partitions[partition].leader_epoch
+SeenEpoch = tuple[TopicPartition, int, str]
+"""A partition, a leader epoch of it that was seen, and the id of its topic in hexadecimal."""
 
 
 _NOTHING = Catalogue(cluster_id="", brokers={})
@@ -110,12 +93,21 @@ class Cluster:
         self._timeout_s = timeout_s
         self.security = security
         """May be exchanged; counts from the next connection on."""
+        self.metadata_max_age_s = METADATA_MAX_AGE_S
         self._tls: tuple[object, ssl.SSLContext] | None = None
         """A context, and the stamp of the stores it was made from."""
         self._connections: dict[tuple[BrokerAddress, str], Connection] = {}
         self._opening: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
         self._silent: set[BrokerAddress] = set()
         """Those that did not answer lately, although they may take connections: asked last where any will do."""
+        self._behind: set[BrokerAddress] = set()
+        """Those that named older leaders than were known: asked for metadata after the others."""
+        self._informant: tuple[BrokerAddress, float] | None = None
+        """Who told the metadata last, and since when it has been the same."""
+        self._told_at: dict[str, float] = {}
+        """When the metadata of each topic was last told."""
+        self._bygone: dict[TopicPartition, int] = {}
+        """Partitions whose leader epochs went back, as all brokers say: epochs up to these are of the past."""
         self._renewals: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -161,7 +153,15 @@ class Cluster:
                 why="it was deleted, was never made, or we may not see it",
                 error_code=UNKNOWN_TOPIC,
             )
-        leader = meta.partitions[partition].leader
+        leader, epoch = meta.partitions[partition].leader, meta.partitions[partition].leader_epoch
+        if leader == UNHEARD:
+            return BrokerRefused(
+                f"{what}: no broker names the partition's leader of epoch {epoch}, only older ones",
+                where=where,
+                why="the brokers that answer are cut off from their controllers, or have not heard of it yet",
+                remedy="see to it that all brokers can be reached from here",
+                error_code=LEADER_NOT_AVAILABLE,
+            )
         return BrokerRefused(
             f"{what}: the partition has no leader now",
             where=where,
@@ -182,15 +182,26 @@ class Cluster:
         for (address, channel), connection in self._connections.items():
             if channel == MAIN and connection.is_open and address not in self._silent:
                 return connection
-        known = [address for address in self.catalogue.brokers.values() if address not in self._bootstrap]
+        candidates = [*random.sample(self._bootstrap, len(self._bootstrap)), *self._known]
+        return await self._first_of(sorted(candidates, key=lambda address: address in self._silent))
+
+    @property
+    def _known(self) -> list[BrokerAddress]:
+        """Brokers that metadata named, beside the bootstrap servers."""
+        return [address for address in self.catalogue.brokers.values() if address not in self._bootstrap]
+
+    async def _first_of(self, candidates: Iterable[BrokerAddress]) -> Connection:
+        """A connection to the first that answers."""
         failures: dict[BrokerAddress, HeliographError] = {}
-        candidates = [*random.sample(self._bootstrap, len(self._bootstrap)), *known]
-        for address in sorted(candidates, key=lambda address: address in self._silent):
+        for address in candidates:
             try:
                 return await self._connected(address, MAIN)
             except HeliographError as error:
                 failures[address] = error
-        in_order = {address: failures[address] for address in (*self._bootstrap, *known)}  # said the same every time
+                if isinstance(error, Unreachable):
+                    self._silent.add(address)
+        told = (*self._bootstrap, *self._known, *failures)  # in the same order every time
+        in_order = {address: failures[address] for address in told if address in failures}
         telling = [error for error in in_order.values() if not isinstance(error, Unreachable)]
         if telling or len(in_order) == 1:
             raise (telling or list(in_order.values()))[0]
@@ -205,6 +216,10 @@ class Cluster:
     ) -> Any:
         """Send one of the library's requests and decode its answer."""
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
+        return await self._call_on(connection, request, timeout_s=timeout_s)
+
+    async def _call_on(self, connection: Connection, request: messages.ApiMessage, *, timeout_s: float | None) -> Any:
+        """As `call_on`; who does not answer is asked last from now on, where any will do."""
         try:
             answer = await self.call_on(connection, request, timeout_s=timeout_s)
         except Unreachable:
@@ -220,27 +235,119 @@ class Cluster:
         version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
         return await self._exchange(connection, request, version=version, timeout_s=timeout_s)
 
-    async def refresh(self, topics: Iterable[str] | None = None) -> Catalogue:
+    # -- metadata ------------------------------------------------------------------------
+
+    async def refresh(self, topics: Iterable[str] | None = None, *, elsewhere: bool = False) -> Catalogue:
         """Ask for the metadata of the given topics, or of all; keeps and returns the catalogue.
 
-        Asking for some topics renews those and keeps what is known of the others.
+        Asking for some topics renews those and keeps what is known of the others. A broker that names older leaders
+        than are known is not believed in that: the others are asked. `elsewhere` asks another broker than the last
+        time, if one answers.
         """
         wanted = None if topics is None else sorted(set(topics))
+        informant, told = await self._ask_for_metadata(wanted, self._informants(elsewhere=elsewhere))
+        if outdated(self.catalogue.topics, told.topics):
+            told = await self._believable(wanted, informant, told)
+        else:
+            self._behind.discard(informant)
+        kept = {} if wanted is None else {n: t for n, t in self.catalogue.topics.items() if n not in wanted}
+        now = time.monotonic()
+        renewed = dict.fromkeys(told.topics if wanted is None else wanted, now)
+        self._told_at = renewed if wanted is None else self._told_at | renewed
+        self.catalogue = replace(told, topics={**kept, **told.topics})
+        return self.catalogue
+
+    def age_s(self, topics: Iterable[str]) -> float:
+        """How long ago the metadata of these topics was told; 0 if it never was."""
+        now = time.monotonic()
+        return max((now - self._told_at.get(topic, now) for topic in topics), default=0.0)
+
+    async def renew(self, topics: Collection[str]) -> bool:
+        """Ask another broker for what is known of topics if that is older than `metadata_max_age_s`; did we?"""
+        if self.age_s(topics) < self.metadata_max_age_s:
+            return False
+        await self.refresh(topics, elsewhere=True)
+        return True
+
+    def saw_epoch(self, where: TopicPartition, epoch: int, topic_id: str) -> None:
+        """A leader epoch of the topic with this id, in hexadecimal, was seen: no leader of an older one is believed
+        any more."""
+        if epoch > self._bygone.get(where, UNKNOWN_EPOCH) and self.catalogue.is_behind(where, epoch, topic_id):
+            self.catalogue = self.catalogue.with_epoch(where, epoch)
+
+    async def heed(self, seen: Iterable[SeenEpoch]) -> None:
+        """Take notice of epochs that were seen; where the metadata names older leaders, other brokers are asked."""
+        partitions = set()
+        for where, epoch, topic_id in seen:
+            self.saw_epoch(where, epoch, topic_id)
+            partitions.add(where)
+        if unheard := {where.topic for where in partitions if self.catalogue.is_unheard(where)}:
+            await self.refresh(unheard)
+
+    async def _believable(self, wanted: Sequence[str] | None, informant: BrokerAddress, told: Catalogue) -> Catalogue:
+        """What to believe when a broker names older leaders than are known: the other brokers are asked.
+
+        If all agree that epochs went back, as in a cluster that was restored from a backup, they are believed; else
+        what was known of those leaders stays.
+        """
+        asked, silent = {informant}, set[BrokerAddress]()
+        named = set(told.brokers.values())
+        while others := (named | set(self.catalogue.brokers.values())) - asked - silent:
+            address = min(others, key=lambda one: (one in self._silent, one in self._behind, one))
+            try:
+                _, other = await self._ask_for_metadata(wanted, [address])
+            except HeliographError:
+                silent.add(address)
+                continue
+            asked.add(address)
+            named |= set(other.brokers.values())
+            newer = with_known(other.topics, told.topics, outdated(told.topics, other.topics))
+            told = replace(other, topics=newer)
+            if not outdated(self.catalogue.topics, told.topics):
+                self._behind |= asked - {address}
+                return told
+        older = outdated(self.catalogue.topics, told.topics)
+        if not named & silent:
+            self._bygone |= older
+            return told
+        return replace(
+            told,
+            topics=with_known(told.topics, self.catalogue.topics, older),
+            brokers={**self.catalogue.brokers, **told.brokers},
+        )
+
+    def _informants(self, *, elsewhere: bool) -> list[BrokerAddress]:
+        """Whom to ask for metadata, in this order: not always the same broker, which may be cut off from the others."""
+        known = set(self.catalogue.brokers.values())
+        last, since = self._informant or (None, 0.0)
+        same_again = not elsewhere and time.monotonic() - since < SAME_BROKER_S
+
+        def rank(address: BrokerAddress) -> tuple[bool, ...]:
+            is_next = (address == last) is same_again
+            return address in self._silent, address in self._behind, not is_next, address not in known
+
+        candidates = list(known.union(self._bootstrap))
+        return sorted(random.sample(candidates, len(candidates)), key=rank)
+
+    async def _ask_for_metadata(
+        self, wanted: Sequence[str] | None, candidates: Sequence[BrokerAddress]
+    ) -> tuple[BrokerAddress, Catalogue]:
+        """The first of these that answers, and what it says of the given topics, or of all."""
+        connection = await self._first_of(candidates)
         request = messages.MetadataRequest(
             topics=None
             if wanted is None
             else [messages.MetadataRequest.MetadataRequestTopic(name=name, topic_id=None) for name in wanted],
             allow_auto_topic_creation=False,
         )
-        response = await self.call(request, timeout_s=min(METADATA_TIMEOUT_S, self._timeout_s))
-        found = _parse_topics(response, where=self._where())
-        kept = {} if wanted is None else {n: t for n, t in self.catalogue.topics.items() if n not in wanted}
-        self.catalogue = Catalogue(
+        response = await self._call_on(connection, request, timeout_s=min(METADATA_TIMEOUT_S, self._timeout_s))
+        if self._informant is None or self._informant[0] != connection.address:
+            self._informant = connection.address, time.monotonic()
+        return connection.address, Catalogue(
             cluster_id=response.cluster_id or "",
             brokers={node.node_id: BrokerAddress(node.host, node.port) for node in response.brokers},
-            topics={**kept, **found},
+            topics=_parse_topics(response, where=self._where()),
         )
-        return self.catalogue
 
     async def controller(self) -> int:
         """The broker to send administrative requests to (in KRaft any broker forwards them)."""

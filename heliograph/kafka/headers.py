@@ -85,8 +85,15 @@ async def _fetch(
     ids = {topic: topics[topic].topic_id if topic in topics else NO_TOPIC_ID for (topic, _), _ in asked}
     version = fetch_version(connection, with_id=NO_TOPIC_ID not in ids.values())
     keys: Mapping[str, str | UUID] = ids if k01_fetch.uses_topic_ids(version) else {topic: topic for topic in ids}
+    epoch_of = cluster.catalogue.leader_epoch_of
     wanted = [
-        (keys[topic], [k01_fetch.FetchPartition(where.partition, offset, PARTITION_BYTES) for where, offset in group])
+        (
+            keys[topic],
+            [
+                k01_fetch.FetchPartition(where.partition, offset, PARTITION_BYTES, epoch_of(*where))
+                for where, offset in group
+            ],
+        )
         for topic, group in groupby(asked, key=lambda item: item[0].topic)
     ]
     correlation_id = connection.next_correlation_id()

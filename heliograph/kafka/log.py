@@ -79,10 +79,11 @@ async def fetch_partition(
         topic_id = meta.topic_id if meta is not None else NO_TOPIC_ID
         version = fetch_version(connection, with_id=topic_id != NO_TOPIC_ID)
         key = topic_id if k01_fetch.uses_topic_ids(version) else topic
+        leader_epoch = cluster.catalogue.leader_epoch_of(topic, partition)
         correlation_id = connection.next_correlation_id()
         request = k01_fetch.encode_fetch_request(
             version,
-            [(key, [k01_fetch.FetchPartition(partition, offset, max_bytes)])],
+            [(key, [k01_fetch.FetchPartition(partition, offset, max_bytes, leader_epoch)])],
             correlation_id=correlation_id,
             client_id=cluster.client_id,
             max_wait_ms=max_wait_ms,
@@ -280,7 +281,7 @@ async def read_batches(
         elif answer.high_watermark < end:
             if clock() > give_up:
                 raise _unseen(cluster, topic, partition, answer.high_watermark, end)
-            await cluster.refresh([topic])
+            await cluster.refresh([topic], elsewhere=True)
         elif not answer.records or (read_committed and answer.last_stable_offset <= offset):
             return
         else:

@@ -16,6 +16,7 @@ from heliograph.errors import ConfigError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
+from heliograph.mirror.model import METADATA_MAX_AGE_MS
 
 SPARK_ENCRYPTION = ("spark.authenticate", "spark.network.crypto.enabled")
 
@@ -52,7 +53,20 @@ def cluster_of(settings: Settings, flow: Flow, role: Role, *, client_id: str) ->
     """A client in one of the flow's roles."""
     alias = role.alias(flow)
     bootstrap = [BrokerAddress.parse(text) for text in settings.clusters[alias].bootstrap_servers]
-    return Cluster(alias, bootstrap, client_id=client_id, security=security_of(settings, flow, role))
+    cluster = Cluster(alias, bootstrap, client_id=client_id)
+    apply_settings(cluster, settings, flow, role)
+    return cluster
+
+
+def apply_settings(cluster: Cluster, settings: Settings, flow: Flow, role: Role) -> None:
+    """Give a client the settings of its role; what is open stays, the next connection has the new secrets."""
+    cluster.security = security_of(settings, flow, role)
+    cluster.metadata_max_age_s = metadata_max_age_ms(flow, role) / 1000
+
+
+def metadata_max_age_ms(flow: Flow, role: Role) -> int:
+    """When a role asks for metadata again at the latest."""
+    return int(getattr(flow, role).get("metadata.max.age.ms", METADATA_MAX_AGE_MS))
 
 
 def admin_security(settings: Settings, alias: str) -> Security:

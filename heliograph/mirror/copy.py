@@ -130,7 +130,7 @@ class PartitionCopy:
         marks: Marks | None = None,
     ) -> None:
         self.assignment = assignment
-        self.target = assignment.target
+        self.source, self.target = assignment.source, assignment.target
         self.shared: SharedEnd | None = None  # set where others of the lane write to the same target partition
         self.entry: Entry = assignment.entry
         self.page = OpenPage.unpack(assignment.page) if assignment.page else OpenPage(self.entry.run_source)
@@ -212,6 +212,18 @@ class PartitionCopy:
         self.unsure = Unsure()
         self._oldest_sent_ms = None
         self.enter(State.COPYING)
+
+    @property
+    def seen_leader_epoch(self) -> int:
+        """The highest leader epoch of the source that is known to us or to the driver."""
+        copied = Lineage.parse(self.entry.lineage).before(self.entry.source_offset)
+        return max(copied, self.fetch_leader_epoch, self.assignment.source_leader_epoch)
+
+    def note_target_epoch(self, epoch: int) -> None:
+        """The target's metadata names a leader of this epoch; -1: it names none."""
+        if epoch not in (UNKNOWN, self.entry.target_leader_epoch):
+            self.entry = self.entry.moved(target_leader_epoch=epoch)
+            self.dirty = True
 
     def doubt(self, error: HeliographError) -> None:
         """Something is not as expected: send no more, let answers come in, then settle."""

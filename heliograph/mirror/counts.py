@@ -92,6 +92,7 @@ def first_entry(
         lineage=lineage_at_opening(start.past, offset, known),
         rule=rule,
         modulo=modulo,
+        target_leader_epoch=known.target_leader_epoch if known is not None and start.past is not Past.VOID else -1,
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from heliograph.config.settings import Checkpoints, Flow
 from heliograph.errors import ConfigError
 from heliograph.kafka.admin import NewTopic
-from heliograph.kafka.cluster import Catalogue
+from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.configs import TopicConfigs
 from heliograph.mirror import store
 from heliograph.mirror.copynames import plan_names

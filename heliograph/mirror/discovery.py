@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from heliograph.kafka.cluster import Catalogue
+from heliograph.kafka.catalogue import Catalogue
 from heliograph.mirror.ledger import PartitionName
 
 Counts = Mapping[str, int]

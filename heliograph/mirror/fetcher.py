@@ -56,6 +56,9 @@ and not know it."""
 _MIN_PAUSE_S = 0.05
 _MAX_PAUSE_S = 2.0
 
+Leadership = tuple[int | None, int]
+"""A partition's leader and its epoch."""
+
 
 class Fetcher:
     """Fetches for all copies of one flow."""
@@ -113,6 +116,17 @@ class Fetcher:
         self._homeless.pop(copy, None)
         self._tries.pop(copy, None)
 
+    def return_to_leaders(self) -> None:
+        """The metadata is new: fetch from the leaders that it names, which say anew whether another replica is nearer.
+
+        A replica that is cut off from its leader would go on answering that there is nothing new.
+        """
+        leader_of = self._cluster.catalogue.leader_of
+        for node, copies in list(self._copies.items()):
+            for copy in list(copies):
+                if leader_of(*copy.source) != node:
+                    self._home(copy, None)
+
     def close(self) -> None:
         self._closed = True
         for task in self._loops.values():
@@ -125,13 +139,18 @@ class Fetcher:
     def _home(self, copy: PartitionCopy, error: HeliographError | None) -> None:
         """Find the copy's broker: at once if the leader is known, else after asking again."""
         self._unhome(copy)
-        leader = self._cluster.catalogue.leader_of(copy.assignment.topic, copy.assignment.partition)
+        leader = self._leader_of(copy)
         if error is None and leader is not None:
             self._place(copy, leader)
             return
         self._wait(copy, error)
         if self._homing is None or self._homing.done():
             self._homing = self._spawn(self._find_homes())
+
+    def _leader_of(self, copy: PartitionCopy) -> int | None:
+        """The leader that the metadata names, unless what was copied is of a later one."""
+        self._cluster.saw_epoch(copy.source, copy.seen_leader_epoch, copy.entry.source_topic_id)
+        return self._cluster.catalogue.leader_of(*copy.source)
 
     def _wait(self, copy: PartitionCopy, error: HeliographError | None) -> None:
         """Longer with every try in vain, each copy by itself."""
@@ -187,7 +206,7 @@ class Fetcher:
             anew = source_made_anew(copy.entry, meta.topic_id.hex)
             self._on_trouble(copy, TopicRecreated(anew.text, where=assignment.name, **anew.details))
             return
-        leader = self._cluster.catalogue.leader_of(assignment.topic, assignment.partition)
+        leader = self._leader_of(copy)
         if leader is None:
             copy.error = error or self._cluster.no_leader(
                 assignment.topic, assignment.partition, "Fetch", where=assignment.name
@@ -254,8 +273,8 @@ class Fetcher:
         connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
         with_id = all(copy.has_source_id for copy in wanted)
         version = fetch_version(connection, with_id=with_id)
-        tells = k01_fetch.tells_divergence(version)
-        if not tells and has_epochs(connection.versions):
+        must_ask = not k01_fetch.tells_divergence(version) and has_epochs(connection.versions)
+        if must_ask:
             wanted = await self._agreeing(wanted)
             if not wanted:
                 return 0
@@ -263,6 +282,7 @@ class Fetcher:
         topics: dict[str | UUID, list[k01_fetch.FetchPartition]] = {}
         by_key: dict[tuple[str | UUID, int], tuple[PartitionCopy, int]] = {}
         first = random.randrange(len(wanted))
+        leader_epoch_of = self._cluster.catalogue.leader_epoch_of
         for copy in wanted[first:] + wanted[:first]:
             assignment = copy.assignment
             key: str | UUID = copy.source_id if by_id else assignment.topic
@@ -272,7 +292,9 @@ class Fetcher:
                     assignment.partition,
                     copy.fetch_offset,
                     limit,
-                    leader_epoch=UNKNOWN if tells else copy.checked_leader_epoch,
+                    leader_epoch=copy.checked_leader_epoch
+                    if must_ask
+                    else leader_epoch_of(assignment.topic, assignment.partition),
                     last_fetched_epoch=copy.fetch_leader_epoch,
                 )
             )
@@ -394,12 +416,35 @@ class Fetcher:
         if copy.fetch_node != self._cluster.catalogue.leader_of(assignment.topic, assignment.partition):
             self._home(copy, None)  # a follower may be behind; the leader knows
             return
-        lineage = Lineage.parse(copy.entry.lineage)
-        error = divergence.parted(copy.fetch_offset, lineage, theirs, where=assignment.name)
+        self._unhome(copy)
+        led = self._cluster.catalogue.leadership_of(*copy.source)
+        self._spawn(self._diagnose_divergence(copy, theirs, led))
+
+    async def _diagnose_divergence(self, copy: PartitionCopy, theirs: k01_fetch.EpochEnd, led: Leadership) -> None:
+        if not await self._still_leads(copy, led, None):
+            return
+        lineage, name = Lineage.parse(copy.entry.lineage), copy.assignment.name
+        error = divergence.parted(copy.fetch_offset, lineage, theirs, where=name)
         if copy.is_idle:
             self._on_trouble(copy, error)
         else:
             self._home(copy, error)  # what was read is written down first: the position must be the copy's
+
+    async def _still_leads(self, copy: PartitionCopy, led: Leadership, error: HeliographError | None) -> bool:
+        """Whether who said that the source lost records leads by another broker's word too; if not, or if the copy
+        was settled meanwhile, its answer is not judged: the new leader is asked."""
+        try:
+            now = await self._cluster.refresh([copy.assignment.topic], elsewhere=True)
+        except HeliographError as failure:
+            copy.error = failure
+            self._home(copy, failure)
+            return False
+        if copy.state is not State.COPYING:
+            return False  # it is settled anew, and fetched again after that
+        if now.leadership_of(*copy.source) != led:
+            self._home(copy, error)
+            return False
+        return True
 
     def _refused(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
         assignment = copy.assignment
@@ -424,7 +469,10 @@ class Fetcher:
 
     async def _diagnose_range(self, copy: PartitionCopy, error: HeliographError) -> None:
         """The source does not have the wanted offset: too old, or beyond the end?"""
-        where = TopicPartition(copy.assignment.topic, copy.assignment.partition)
+        where = copy.source
+        led = self._cluster.catalogue.leadership_of(*where)
+        if not await self._still_leads(copy, led, error):
+            return
         try:
             start = (await list_offsets(self._cluster, [where], EARLIEST))[where]
             end = (await list_offsets(self._cluster, [where], LATEST))[where]

@@ -30,9 +30,9 @@ from heliograph.errors import (
 )
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
-from heliograph.kafka.cluster import Catalogue
+from heliograph.kafka.catalogue import Catalogue
 from heliograph.mirror import formats, marks, obstacles, store
-from heliograph.mirror.access import Role, cluster_of, security_of
+from heliograph.mirror.access import Role, apply_settings, cluster_of
 from heliograph.mirror.counts import Past, Start, source_at
 from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
@@ -40,6 +40,7 @@ from heliograph.mirror.flow_names import FlowNames
 from heliograph.mirror.inspection import INSPECTED, inspect
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
 from heliograph.mirror.lacks import Lacks
+from heliograph.mirror.leader_epochs import source_epochs, target_epochs
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
@@ -47,6 +48,7 @@ from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down, outcome_of
 from heliograph.mirror.places import Places
+from heliograph.mirror.remap import target_partition
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.settle import Unsettled
@@ -129,8 +131,8 @@ class FlowDriver:
         """Go on with changed settings; the next connection, look at the topics and plan take them up."""
         self.flow = flow
         self._settings = settings
-        self.source.security = security_of(settings, flow, Role.SOURCE_ADMIN)
-        self.target.security = security_of(settings, flow, Role.TARGET_ADMIN)
+        apply_settings(self.source, settings, flow, Role.SOURCE_ADMIN)
+        apply_settings(self.target, settings, flow, Role.TARGET_ADMIN)
         self._lacks.apply(flow, settings)
         self.targets.apply(flow)
         self.losses.flow = flow
@@ -292,10 +294,24 @@ class FlowDriver:
 
     async def _look(self) -> Catalogue:
         """Ask both clusters what they have; of the source without what is new, where that is not to be followed."""
-        source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
+        await asyncio.gather(self.source.refresh(), self.target.refresh())
+        await self._heed_epochs()
+        source = self.source.catalogue
         if self.flow.refresh_topics_enabled or self._looks_for_new or self._seen is None:
             return source
         return as_known(source, self._seen)
+
+    async def _heed_epochs(self) -> None:
+        """Believe no leader of either cluster that is older than those under which was copied."""
+        entries = self._standing.known
+        await self.source.heed(source_epochs(entries))
+        await self.target.heed(target_epochs(entries, self.flow))
+
+    async def renew_metadata(self) -> None:
+        """Ask for old metadata again; a leader that was deposed may go on answering as if it led."""
+        topics = {topic for topic, _ in self.entries}
+        await self.source.renew(topics)
+        await self.target.renew({self.ledger_topic, *map(self.flow.remote_topic, topics)})
 
     async def _note_asked(self, partitions: Mapping[str, int], is_first: Callable[[PartitionName], bool]) -> None:
         """Write down what the flow is asked for: what appears later among it is new."""
@@ -459,13 +475,19 @@ class FlowDriver:
             topic=topic,
             partition=partition,
             target_topic=remote,
-            entry=entry,
+            entry=self._with_target_epoch(entry, remote, partition),
             max_message_bytes=limits.max_message_bytes,
             target_stamps_time=limits.stamps_time,
             page=page.pack() if page is not None else b"",
             late_ms=self._standing.late_ms(where),
             first_of_term=self._standing.is_unsettled(where),
+            source_leader_epoch=self.source.catalogue.leader_epoch_of(topic, partition),
         )
+
+    def _with_target_epoch(self, entry: Entry, remote: str, partition: int) -> Entry:
+        """The entry with the newest leader epoch of its copy that we know; a lane's metadata may be older."""
+        known = self.target.catalogue.leader_epoch_of(remote, target_partition(partition, entry.modulo))
+        return entry.moved(target_leader_epoch=known) if known > entry.target_leader_epoch else entry
 
     def terms(self) -> FlowTerms:
         """What lanes are told; with the secrets as they are now."""

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, RecordRefused
@@ -35,6 +35,8 @@ from heliograph.mirror.settler import Settler
 from heliograph.mirror.settling_room import SettlingRoom
 from heliograph.mirror.shared import share_ends
 
+RENEW_PAUSE_S = 0.1
+"""Between two questions for metadata at least, however short its life is."""
 DRAIN_S = 0.8
 """How long answers may still come in after the epoch's end."""
 
@@ -64,6 +66,9 @@ class FlowLane:
         task = f"{terms.client_id}-{lane.index}"
         source = lane.cluster(terms, Side.SOURCE, client_id=f"{task}|replication-consumer")
         target = lane.cluster(terms, Side.TARGET, client_id=f"{task}|replication-producer")
+        source.metadata_max_age_s = terms.source_metadata_max_age_ms / 1000
+        target.metadata_max_age_s = terms.target_metadata_max_age_ms / 1000
+        self._source, self._target = source, target
         self._copies = [_copy_of(assignment, terms) for assignment in assignments]
         lane.memory.watch(self._copies)
         ends = share_ends(self._copies)
@@ -125,6 +130,26 @@ class FlowLane:
         self._lane.spawn(self._settler.run())
         self._lane.spawn(self._flusher.run())
         self._lane.spawn(self._listener.run())
+        internal = {self._terms.ledger_topic, self._terms.offset_topic}
+        topics = {copy.assignment.topic for copy in self._copies}
+        targets = {copy.target.topic for copy in self._copies} | internal
+        self._lane.spawn(self._renew(self._source, topics, self._fetcher.return_to_leaders))
+        self._lane.spawn(self._renew(self._target, targets, self._follow_target))
+
+    async def _renew(self, cluster: Cluster, topics: set[str], on_renewed: Callable[[], None]) -> None:
+        """Ask for metadata again when it is old: a leader that was deposed may go on answering as if it led."""
+        while True:
+            await asyncio.sleep(max(cluster.metadata_max_age_s - cluster.age_s(topics), RENEW_PAUSE_S))
+            with contextlib.suppress(HeliographError):  # the next time is soon
+                if await cluster.renew(topics):
+                    on_renewed()
+
+    def _follow_target(self) -> None:
+        """Send what comes next to the leaders that the target's metadata names now."""
+        for copy in self._copies:
+            if copy.is_copying and not copy.in_flight:
+                copy.target_node = None
+                copy.note_target_epoch(self._target.catalogue.leader_epoch_of(*copy.target))
 
     def may_write(self) -> bool:
         """Whether our leader's lease holds, as far as we have heard."""

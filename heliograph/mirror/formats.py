@@ -220,9 +220,10 @@ _ENTRY_FIELDS = {
     "ts": "newest_ms",
     "ru": "rule",
     "mod": "modulo",
+    "tl": "target_leader_epoch",
 }
 _ENTRY_TEXT = ("source_topic_id", "target_topic_id", "lineage", "rule")
-_LATER_ENTRY_FIELDS = ("le", "ts", "ru", "mod")
+_LATER_ENTRY_FIELDS = ("le", "ts", "ru", "mod", "tl")
 """Entries written before these came have their defaults."""
 
 
@@ -234,11 +235,12 @@ def encode_entry(entry: Entry) -> bytes:
     """As JSON, four times as fast as `json`: every partition that moves has one a second. Ids are hexadecimal."""
     e = entry
     modulo = f',"mod":{e.modulo}' if e.modulo else ""
+    target_epoch = f',"tl":{e.target_leader_epoch}' if e.target_leader_epoch >= 0 else ""
     return (
         f'{{"v":{VERSION},"st":"{e.source_topic_id}","tt":"{e.target_topic_id}","e":{e.count},"n":{e.n},'
         f'"b":{e.bytes_copied},"s":{e.source_offset},"t":{e.target_offset},"o":{e.our_end},'
         f'"rs":{e.run_source},"rt":{e.run_target},"end":{e.source_end},"le":"{e.lineage}","ms":{e.time_ms},'
-        f'"ts":{e.newest_ms},"ru":"{e.rule}"{modulo}}}'
+        f'"ts":{e.newest_ms},"ru":"{e.rule}"{modulo}{target_epoch}}}'
     ).encode()
 
 

@@ -8,6 +8,7 @@ may write nothing more for this flow: what it knows may be of the past.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from heliograph.errors import HeliographError, NotAuthorized
@@ -53,6 +54,7 @@ class Listener:
         self._patience_s = LANE_SHARE * terms.lease_ms / 1000
         self._heard_at = clock()
         """When we last heard that our leader leads."""
+        self._asked_elsewhere_at = 0.0
         self._is_deposed = self._is_ended = False
         self.has_heard = not self._patience_s
         """All that stood in the ledger was read once: a lane that starts late may be over, or its leader deposed."""
@@ -103,6 +105,18 @@ class Listener:
                 self._begin()
             elif not is_shown:
                 await asyncio.sleep(PAUSE_S)  # a new leader
+            await self._ask_elsewhere()
+
+    async def _ask_elsewhere(self) -> None:
+        """After silence for half of our patience, ask another broker who leads the ledger's partition: the one that
+        answers us may be deposed, and hear as little as we do."""
+        silent_since = max(self._heard_at, self._asked_elsewhere_at)
+        if not self._patience_s or clock() < silent_since + self._patience_s / 2:
+            return
+        self._asked_elsewhere_at = clock()
+        with contextlib.suppress(HeliographError, TimeoutError):
+            async with asyncio.timeout(self._patience_s / 4):
+                await self._target.refresh([self._terms.ledger_topic], elsewhere=True)
 
     def _hear(self, word: formats.LedgerRecord | None, asked_at: float) -> None:
         """An order of our driver's, or a sign that he leads, or that another does.

@@ -26,6 +26,8 @@ COMMITTED = "committed"
 """The rule that leaves out what belongs to aborted transactions."""
 MARKED = " marked"
 """Ends a rule by which records get a mark, and those that come home are left out (`marks`)."""
+METADATA_MAX_AGE_MS = 300_000
+"""When metadata is asked for again at the latest; the default of Kafka's clients."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
 
@@ -66,6 +68,8 @@ class Entry:
     """By which rule the records of this count are taken (`FlowTerms.rule`); empty in entries of older releases."""
     modulo: int = SAME
     """Over so many partitions of the target its topic is spread (`remap`)."""
+    target_leader_epoch: int = -1
+    """The highest leader epoch of the target's partition that is known; -1 in entries of older releases."""
 
     @property
     def producer_epoch(self) -> int:
@@ -109,10 +113,16 @@ class Assignment:
     """What an earlier lane sent may have had no answer and arrive yet: for how long the target was watched since."""
     first_of_term: bool = False
     """No lane has settled it under this lease: that the target still has our last batch is to be seen."""
+    source_leader_epoch: int = -1
+    """The source's leader epoch that the driver knows: the lane's metadata may be older."""
 
     @property
     def name(self) -> str:
         return f"{self.flow} {self.topic}-{self.partition}"
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def target(self) -> TopicPartition:
@@ -165,6 +175,8 @@ class FlowTerms:
     """Records get a mark of where they come from, and others write the target's topics too."""
     source_cluster_id: str = ""
     target_cluster_id: str = ""
+    source_metadata_max_age_ms: int = METADATA_MAX_AGE_MS
+    target_metadata_max_age_ms: int = METADATA_MAX_AGE_MS
     source_security: Security = PLAINTEXT
     target_security: Security = PLAINTEXT
     term: int = 0

@@ -13,7 +13,8 @@ from uuid import UUID
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, NotAuthorized
 from heliograph.filters import is_ledger_topic
-from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.catalogue import Catalogue
+from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.copynames import names_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from heliograph.config.settings import Flow
-from heliograph.kafka.cluster import Catalogue, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.mirror.ledger import PartitionName
 from heliograph.mirror.model import Entry

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from heliograph.kafka.cluster import TopicMeta
+from heliograph.kafka.catalogue import TopicMeta
 from heliograph.kafka.groups import GroupDescription, GroupListing
 from heliograph.kafka.types import TopicPartition
 

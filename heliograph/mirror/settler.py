@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 
 from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
-from heliograph.kafka.admin import LATEST, OffsetAnswer, list_offsets
+from heliograph.kafka.admin import DEPOSED, LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
@@ -129,21 +129,31 @@ class Settler:
             self._spawn(self._settle_at_leader(group))
 
     async def _ensure_metadata(self, copies: Sequence[PartitionCopy], *, stale: bool) -> None:
+        self._tell_epochs(copies)
         homeless = any(self._target.catalogue.leader_of(*copy.target) is None for copy in copies)
         if stale or homeless or any(copy.failures or self._is_made_anew(copy) for copy in copies):
             targets = {copy.assignment.target_topic for copy in copies}
             await self._target.refresh(targets | {self._terms.ledger_topic, self._terms.offset_topic})
             await self._source.refresh({copy.assignment.topic for copy in copies})
+            self._tell_epochs(copies)
+
+    def _tell_epochs(self, copies: Sequence[PartitionCopy]) -> None:
+        """Leaders that were deposed before the entries were written are not to be asked."""
+        for copy in copies:
+            self._target.saw_epoch(copy.target, copy.entry.target_leader_epoch, copy.entry.target_topic_id)
+            self._source.saw_epoch(copy.source, copy.seen_leader_epoch, copy.entry.source_topic_id)
 
     async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
         """One broker's partitions: those of others do not wait for a broker that does not answer."""
         try:
             unsure = {copy.target for copy in copies if copy.unsure.appended or copy.unsure.refused}
+            led = {copy.target: self._target.catalogue.leadership_of(*copy.target) for copy in copies}
             appended = await list_offsets(self._target, unsure, LATEST, unreplicated=True) if unsure else {}
             ends = await list_offsets(self._target, {copy.target for copy in copies}, LATEST)
-            shorter = {copy.target.topic for copy in copies if _is_short(copy, ends[copy.target])}
-            if shorter:  # truncated, or another topic of that name: its id tells
-                await self._target.refresh(shorter)
+            shorter = {copy.target for copy in copies if _is_short(copy, ends[copy.target])}
+            if shorter:  # truncated, or another topic of that name: its id tells; or the leader was deposed long ago
+                now = await self._target.refresh({target.topic for target in shorter}, elsewhere=True)
+                ends |= {target: DEPOSED for target in shorter if now.leadership_of(*target) != led[target]}
             kept = await self._still_kept([copy for copy in copies if _is_at_end(copy, ends[copy.target])])
         except HeliographError as error:
             self._is_stale = True
@@ -238,6 +248,7 @@ class Settler:
             copy.settled(copy.entry)
         else:
             copy.settled(settled.entry, settled.closed)
+        copy.note_target_epoch(self._target.catalogue.leader_epoch_of(*copy.target))
         if copy.shared is not None:
             copy.shared.settled(copy)
         copy.target_node = None

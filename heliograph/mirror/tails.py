@@ -88,7 +88,7 @@ class SourceLog:
             elif time.monotonic() > give_up:
                 return
             else:
-                await self._cluster.refresh([self._assignment.topic])
+                await self._cluster.refresh([self._assignment.topic], elsewhere=True)
 
     async def _fetch(self, offset: int) -> Any:
         assignment = self._assignment
@@ -104,6 +104,10 @@ class SourceLog:
                 allowance=self._allowance,
             )
         except HeliographError as error:
-            if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
+            if error.details.get("error_code") != _OFFSET_OUT_OF_RANGE:
+                raise
+            led = self._cluster.catalogue.leadership_of(*assignment.source)
+            now = await self._cluster.refresh([assignment.topic], elsewhere=True)
+            if now.leadership_of(*assignment.source) == led:
                 raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
-            raise
+        return await self._fetch(offset)  # of the leader that another broker names

@@ -15,7 +15,8 @@ from uuid import UUID
 from heliograph.config.settings import Flow
 from heliograph.errors import BrokerRefused, ClusterError, ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
-from heliograph.kafka.cluster import UNKNOWN_TOPIC, Catalogue, Cluster
+from heliograph.kafka.catalogue import Catalogue
+from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.configs import describe_topics
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.mirror.demand import new_copy

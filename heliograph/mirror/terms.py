@@ -11,7 +11,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.compression import Codec
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, for_executors, security_of
+from heliograph.mirror.access import Role, for_executors, metadata_max_age_ms, security_of
 from heliograph.mirror.model import FlowTerms
 
 FETCH_MAX_BYTES = 8 * 1024 * 1024
@@ -63,6 +63,8 @@ def terms_of(
         marks=flow.provenance_headers,
         source_cluster_id=source_cluster_id,
         target_cluster_id=target_cluster_id,
+        source_metadata_max_age_ms=metadata_max_age_ms(flow, Role.SOURCE_CONSUMER),
+        target_metadata_max_age_ms=metadata_max_age_ms(flow, Role.TARGET_PRODUCER),
         source_security=_security(settings, flow, Role.SOURCE_CONSUMER, is_local=is_local),
         target_security=_security(settings, flow, Role.TARGET_PRODUCER, is_local=is_local),
         term=term or 0,

@@ -28,7 +28,8 @@ from heliograph.kafka.admin import (
     topic_configs,
 )
 from heliograph.kafka.allowed import allowed
-from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.catalogue import Catalogue
+from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.configs import TopicConfigs, describe_topics
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition

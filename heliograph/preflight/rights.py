@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
-from heliograph.kafka.cluster import Catalogue, Cluster
+from heliograph.kafka.catalogue import Catalogue
+from heliograph.kafka.cluster import Cluster
 from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.grants import Grant, Grants
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned

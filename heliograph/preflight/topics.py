@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
-from heliograph.kafka.cluster import Catalogue
+from heliograph.kafka.catalogue import Catalogue
 from heliograph.mirror.copynames import names_of, plan_names
 from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
 from heliograph.mirror.obstacles import FORGETFUL

@@ -26,6 +26,7 @@ from heliograph.mirror.copynames import maybe_remote
 from heliograph.mirror.exposure import Exposure, exposure_of
 from heliograph.mirror.here import is_gone, this_process
 from heliograph.mirror.joint import neighbours_in
+from heliograph.mirror.leader_epochs import target_epochs
 from heliograph.mirror.lease import Lease, Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.losses import Loss
@@ -228,6 +229,7 @@ async def _status(flow: Flow, settings: Settings, target: Cluster, ledger: Ledge
         for topic, index in alone
         if (remote := maybe_remote(flow, topic)) is not None
     }
+    await target.heed(target_epochs(entries, flow))
     answers = await list_offsets(target, names, LATEST)
     ends = {names[where]: answer.offset for where, answer in answers.items() if not answer.error_code}
     facts = await _facts(flow, settings, target, ledger)

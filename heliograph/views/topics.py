@@ -22,6 +22,7 @@ from heliograph.mirror import store
 from heliograph.mirror.access import Role, cluster_of
 from heliograph.mirror.copynames import maybe_remote
 from heliograph.mirror.discovery import named
+from heliograph.mirror.leader_epochs import source_epochs, target_epochs
 from heliograph.mirror.ledger import Ledger
 from heliograph.views.differences import Differences, compared, read_differences
 from heliograph.views.status import Leader
@@ -114,7 +115,9 @@ async def _look_at_source(flow: Flow, source: Cluster, target: Cluster, ledger: 
 
 
 async def _ask_source(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) -> _Source:
-    catalogue, there = await source.refresh(), target.catalogue.topics
+    await source.refresh()
+    await source.heed(source_epochs(ledger.entries))
+    catalogue, there = source.catalogue, target.catalogue.topics
     counts = {name: len(meta.partitions) for name, meta in catalogue.topics.items()}
     names, refused = shown_names(flow, counts, there=there, entries=ledger.entries, troubles=ledger.troubles)
     places = [TopicPartition(name, index) for name in (*names, *refused) for index in range(counts[name])]
@@ -126,6 +129,7 @@ async def _ask_source(flow: Flow, source: Cluster, target: Cluster, ledger: Ledg
 
 
 async def _ask_target(flow: Flow, target: Cluster, ledger: Ledger) -> Side:
+    await target.heed(target_epochs(ledger.entries, flow))
     topics = target.catalogue.topics
     places = {
         where: TopicPartition(remote, ledger.target_partition(where))

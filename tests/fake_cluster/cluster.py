@@ -1,13 +1,14 @@
 """Brokers on loopback ports, in the running event loop; knows framing and hooks, no request.
 
 A broker handles one request of a connection at a time, as Kafka does. Not modelled: replication
-(every replica has the one log), quotas, authentication, TLS.
+(every replica has the one log, but for brokers that are cut off), quotas, authentication, TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,6 +87,11 @@ class Call:
     request: Any
     hooks: list[Hook] = field(default_factory=list)
 
+    @property
+    def sight(self) -> Sight:
+        """The cluster as the broker knows it that answers."""
+        return self.cluster.sight_of(self.node_id)
+
     async def proceed(self) -> Any:
         """What the next hook, or in the end the broker itself, answers."""
         if self.hooks:
@@ -107,6 +113,24 @@ class _Refusal:
     partition: int
     error_code: int
     times: int
+
+
+@dataclass
+class Sight:
+    """What a broker knows: topics with their logs and leaders, and the brokers that are alive."""
+
+    topics: dict[str, FakeTopic]
+    brokers: dict[int, FakeBroker]
+    is_cut_off: bool = False
+
+    def find(self, key: str | UUID, index: int) -> FakePartition | None:
+        topic = self.topics.get(self.name_of(key))
+        return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
+
+    def name_of(self, key: str | UUID) -> str:
+        if isinstance(key, str):
+            return key if key in self.topics else ""
+        return next((topic.name for topic in self.topics.values() if key == topic.topic_id), "")
 
 
 class FakeBroker:
@@ -164,6 +188,7 @@ class FakeCluster:
         self.cluster_id = f"cluster-{alias}"
         self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, FakeTopic] = {}
+        self._cut_off: dict[int, Sight] = {}
         self.groups: dict[str, FakeGroup] = {}
         self.versions: dict[int, tuple[int, int]] = {key: module.VERSIONS for key, module in HANDLERS.items()}
         self.calls: list[Call] = []
@@ -207,14 +232,11 @@ class FakeCluster:
     def partition(self, topic: str, index: int) -> FakePartition:
         return self.topics[topic].partitions[index]
 
-    def find(self, key: str | UUID, index: int) -> FakePartition | None:
-        topic = self.topics.get(self.name_of(key))
-        return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
-
-    def name_of(self, key: str | UUID) -> str:
-        if isinstance(key, str):
-            return key if key in self.topics else ""
-        return next((topic.name for topic in self.topics.values() if key == topic.topic_id), "")
+    def sight_of(self, node: int) -> Sight:
+        """The cluster as one of its brokers knows it; one that is cut off knows it as it was."""
+        if (sight := self._cut_off.get(node)) is not None:
+            return sight
+        return Sight(self.topics, {node: broker for node, broker in self.brokers.items() if node not in self._cut_off})
 
     def append(self, topic: str, index: int, records: Sequence[NewRecord], *, codec: int = 0, gap: int = 0) -> int:
         """Append one batch as some producer without an id would; `gap` leaves offsets out before it."""
@@ -226,6 +248,27 @@ class FakeCluster:
         partition = self.partition(topic, index)
         partition.leader = leader
         partition.begin_epoch()
+
+    def cut_off(self, node: int) -> Sight:
+        """Cut a broker off from its controllers and replicas while clients still reach it; what it knows from now on.
+
+        It goes on as the leader that it was, under its old epochs and with its own logs, and what it appends is never
+        committed. The others elect new leaders and do not name it any more.
+        """
+        known = self.sight_of(node)
+        self._cut_off[node] = sight = Sight(copy.deepcopy(known.topics), known.brokers, is_cut_off=True)
+        left = list(self.sight_of(-1).brokers)
+        for topic in self.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if partition.leader == node:
+                    self.move_leader(topic.name, index, left[index % len(left)] if left else -1)
+        self.notify()
+        return sight
+
+    def rejoin(self, node: int) -> None:
+        """A broker that was cut off hears from its controllers again, and drops what it alone had appended."""
+        del self._cut_off[node]
+        self.notify()
 
     def notify(self) -> None:
         """Something changed: long polls look again."""

@@ -78,7 +78,7 @@ def _is_news(answer: Any) -> bool:
 
 
 def _read(call: Call, key: Any, wanted: Any, room: _Room) -> Any:
-    partition = call.cluster.find(key, wanted.partition)
+    partition = call.sight.find(key, wanted.partition)
     code = _error(call, key, wanted, partition)
     if code or partition is None:
         return _result(wanted.partition, error_code=code)
@@ -111,7 +111,7 @@ def _error(call: Call, key: Any, wanted: Any, partition: FakePartition | None) -
     is_beyond = wanted.fetch_offset > partition.end and not _names_epoch(call, wanted)
     if wanted.fetch_offset < partition.start or is_beyond:
         return OFFSET_OUT_OF_RANGE
-    return call.cluster.refusal_of(REQUEST.API_KEY, call.cluster.name_of(key), wanted.partition)
+    return call.cluster.refusal_of(REQUEST.API_KEY, call.sight.name_of(key), wanted.partition)
 
 
 def _names_epoch(call: Call, wanted: Any) -> bool:

@@ -18,25 +18,25 @@ _Topic = MetadataResponse.MetadataResponseTopic
 
 
 async def answer(call: Call) -> Any:
-    cluster = call.cluster
+    sight = call.sight
     wanted = call.request.topics
-    names = list(cluster.topics) if wanted is None else [topic.name for topic in wanted]
+    names = list(sight.topics) if wanted is None else [topic.name for topic in wanted]
     return MetadataResponse(
         throttle_time_ms=0,
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=broker.node_id, host=broker.address.host, port=broker.port, rack=None
             )
-            for broker in cluster.brokers.values()
+            for broker in sight.brokers.values()
         ],
-        cluster_id=cluster.cluster_id,
-        controller_id=min(cluster.brokers),
+        cluster_id=call.cluster.cluster_id,
+        controller_id=min(sight.brokers),
         topics=[_topic(call, name) for name in names],
     )
 
 
 def _topic(call: Call, name: str) -> Any:
-    topic = call.cluster.topics.get(name)
+    topic = call.sight.topics.get(name)
     if topic is None:
         return _Topic(error_code=UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=False, partitions=[])
     return _Topic(

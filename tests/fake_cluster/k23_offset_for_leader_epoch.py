@@ -32,7 +32,7 @@ async def answer(call: Call) -> Any:
 
 
 def _find(call: Call, topic: str, wanted: Any) -> dict[str, int]:
-    partition = call.cluster.find(topic, wanted.partition)
+    partition = call.sight.find(topic, wanted.partition)
     nothing = {"leader_epoch": -1, "end_offset": -1}
     if partition is None:
         return {"error_code": UNKNOWN_TOPIC_OR_PARTITION, **nothing}

@@ -181,6 +181,10 @@ class FakePartition:
             return None
         return max((known for known, _ in self.epochs if known <= epoch), default=epoch), later[0]
 
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of an offset; -1 if none is known."""
+        return next((epoch for epoch, start in reversed(self.epochs) if start <= offset), -1)
+
     def expire(self, start: int) -> None:
         """Lose batches at the start, by retention."""
         self.batches = [batch for batch in self.batches if parse_header(batch).next_offset > start]

@@ -29,10 +29,13 @@ class World:
 
 @asynccontextmanager
 async def flow_between(
-    topics: dict[str, int] | None = None, remotes: dict[str, int] | None = None, more: str = ""
+    topics: dict[str, int] | None = None, remotes: dict[str, int] | None = None, more: str = "", *, brokers: int = 1
 ) -> AsyncIterator[World]:
     """From "a", which has topics with these numbers of partitions, to "b"."""
-    async with FakeCluster("a", topics=topics) as source, FakeCluster("b", topics=remotes) as target:
+    async with (
+        FakeCluster("a", topics=topics, brokers=brokers) as source,
+        FakeCluster("b", topics=remotes, brokers=brokers) as target,
+    ):
         settings = parse_settings(_config(source, target, more))
         flow = FlowDriver(settings.flows[0], settings, is_local=True)
         try:

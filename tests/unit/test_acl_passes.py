@@ -14,7 +14,7 @@ from heliograph.control import acls as sync_module
 from heliograph.control.acls import AclPlan, AclSync, apply_acl_sync
 from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized
 from heliograph.kafka.acls import Acl
-from heliograph.kafka.cluster import Catalogue, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror import store
 from heliograph.mirror.flow_names import FlowNames

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from heliograph.errors import HeliographError, ProtocolError, Unreachable, UnsupportedVersion
 from heliograph.kafka import messages
 from heliograph.kafka.admin import LATEST, end_offsets, list_offsets
-from heliograph.kafka.cluster import Catalogue, Cluster, PartitionMeta, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
+from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append, fetch_partition, fetch_version, produce_version
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 from tests.fake_cluster import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call, FakeCluster

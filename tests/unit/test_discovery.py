@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
-from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.mirror import targets
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone

@@ -94,6 +94,7 @@ ENTRY = Entry(
     time_ms=1_700_000_000_000,
     newest_ms=1_690_000_000_000,
     rule="all",
+    target_leader_epoch=6,
 )
 
 
@@ -180,7 +181,7 @@ def test_entry_bytes_do_not_change() -> None:
     assert formats.encode_entry(ENTRY) == (
         b'{"v":1,"st":"00000000000000000000000000000001","tt":"00000000000000000000000000000002","e":3,'
         b'"n":5000000000,"b":77,"s":12,"t":34,"o":33,"rs":2,"rt":24,"end":99,"le":"0:0 4:9","ms":1700000000000,'
-        b'"ts":1690000000000,"ru":"all"}'
+        b'"ts":1690000000000,"ru":"all","tl":6}'
     )
 
 
@@ -347,7 +348,7 @@ def test_a_lease_of_an_unknown_kind_is_passed_over() -> None:
 
 
 def test_an_entry_without_the_time_of_our_last_batch_is_read() -> None:
-    older = formats.encode_entry(ENTRY).replace(b',"ts":1690000000000,"ru":"all"', b"")
+    older = formats.encode_entry(ENTRY).replace(b',"ts":1690000000000,"ru":"all","tl":6', b"")
     record = formats.parse_ledger("g", formats.encode_entry_key("g", "foo", 7), older)
     assert isinstance(record, formats.EntryRecord)
-    assert record.entry == ENTRY.moved(newest_ms=-1, rule="")
+    assert record.entry == ENTRY.moved(newest_ms=-1, rule="", target_leader_epoch=-1)

@@ -11,11 +11,11 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -27,6 +27,7 @@ from heliograph.kafka.batch import HEADER_SIZE, Record, check_crc, iter_records,
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.codec import k00_produce, k01_fetch
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
+from heliograph.kafka.connection import Connection
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.mirror.copy import PartitionCopy
@@ -83,6 +84,14 @@ class _Told(Cluster):
         self, request: messages.ApiMessage, *, node_id: int | None = None, timeout_s: float | None = None
     ) -> Any:
         return messages.decode_response(self._request, self._body, where="here")
+
+    async def call_on(
+        self, connection: Connection, request: messages.ApiMessage, *, timeout_s: float | None = None
+    ) -> Any:
+        return await self.call(request)
+
+    async def _first_of(self, candidates: Iterable[BrokerAddress]) -> Connection:
+        return cast(Connection, SimpleNamespace(address=next(iter(candidates))))
 
     def with_request(self, request: messages.ApiMessage) -> _Told:
         self._request = request

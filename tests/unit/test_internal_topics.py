@@ -12,7 +12,7 @@ from heliograph.config import parse_settings
 from heliograph.errors import ConfigError
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import NewTopic
-from heliograph.kafka.cluster import Catalogue
+from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.demand import internal_topics, too_few_brokers, topics_beside
 from heliograph.mirror.rights import flow_rights

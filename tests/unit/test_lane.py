@@ -46,6 +46,7 @@ def test_a_plain_copy() -> None:
                 bytes_copied=sum(map(len, world.target.partition("a.t", 0).batches)),
                 source_end=8,
                 lineage="0:0",
+                target_leader_epoch=0,
             )
 
     run(test())

@@ -275,7 +275,7 @@ def test_after_a_crash_partitions_settle_a_few_at_a_time_and_all_of_them_go_on()
 
     async def note_tail(call: Call) -> Any:
         for topic in call.request.topics:
-            if call.cluster.name_of(topic.topic_id) == "a.t":
+            if call.sight.name_of(topic.topic_id) == "a.t":
                 tails.update(partition.partition for partition in topic.partitions)
         return await call.proceed()
 

@@ -61,6 +61,26 @@ def test_a_lane_that_starts_late_sends_nothing_before_it_has_heard_what_happened
     run(test())
 
 
+def test_a_lane_hears_its_leader_although_the_ledgers_broker_is_cut_off() -> None:
+    """Renewals go to the new leader of the ledger's partition; the old one answers that there is nothing new."""
+
+    async def test() -> None:
+        async with World(brokers=2) as world:
+            renew(world)
+            async with world.lane(term=TERM, lease_ms=3000, flush_ms=60_000) as lane:
+                world.source.append("t", 0, recent(0, 2))
+                await lane.until_copied(2)
+                world.target.cut_off(1)
+
+                def hears_the_new_leader() -> bool:
+                    renew(world)
+                    return any((call.api_key, call.node_id) == (FETCH, 2) for call in world.target.calls)
+
+                await lane.until(hears_the_new_leader)
+
+    run(test())
+
+
 def test_a_lane_goes_on_while_it_hears_of_its_leader_and_ends_when_it_does_not() -> None:
     async def test() -> None:
         async with World() as world, world.lane(term=TERM, lease_ms=1500) as lane:

@@ -15,7 +15,8 @@ from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 from heliograph.kafka.batch import NewRecord
-from heliograph.kafka.cluster import Catalogue, Cluster, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, TopicMeta
+from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror import formats, obstacles
 from heliograph.mirror.demand import internal_topics

@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
-from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import BrokerAddress
 from heliograph.preflight import topics
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions

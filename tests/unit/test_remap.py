@@ -16,7 +16,7 @@ from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
 from heliograph.errors import DataError
-from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.copy import PartitionCopy

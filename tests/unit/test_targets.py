@@ -11,7 +11,7 @@ import pytest
 from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, HeliographError
 from heliograph.kafka import admin
-from heliograph.kafka.cluster import Catalogue, PartitionMeta, TopicMeta
+from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.denials import Denials, advised
