@@ -78,6 +78,8 @@ class FlowDriver:
         self.tenure: Tenure | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
+        self._restored = 0
+        """The generation of the ledger whose losses were looked at."""
         self.is_complete = True
         """Every partition that is to be copied has its entry; else some had no leader when last looked at."""
         self._seen: dict[str, int] | None = None
@@ -151,7 +153,7 @@ class FlowDriver:
             return
         self.ledger = self.losses.ledger = await store.read_ledger(self.target, topic, flow.group_id)
         self.ledger_topic, self._ledger_identity = topic, identity
-        store.tell_unread(self.name, topic, self.ledger.unreadable)
+        store.tell_refused(self.name, self.ledger.refused)
 
     async def _ensure_internal(self, ledger_topic: str, *, vital: Collection[str]) -> None:
         """Have the internal topics, made by us or, where that is not wished, by others."""
@@ -175,6 +177,7 @@ class FlowDriver:
         says after that is another tool's, also while lanes of a dead leader still write.
         """
         flow = self.flow
+        await self.write_lost()
         try:
             await self._claim(row=0)
         except ClusterChanged as error:
@@ -188,7 +191,7 @@ class FlowDriver:
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
-        store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
+        store.tell_refused(self.name, stored.refused)
         await store.read_on(self.target, self.ledger_topic, self.ledger)
         self._standing.begin(self.ledger, stored.found)
         self._seen, self._looks_for_new = None, True
@@ -207,6 +210,18 @@ class FlowDriver:
             target_cluster_id=self.target.catalogue.cluster_id,
             row=row,
         )
+
+    async def write_lost(self) -> None:
+        """As the flow's leader: write again what the ledger's topic lost by an unclean election.
+
+        That includes counts which we opened, and lost before we read them there.
+        """
+        if self.ledger.generation != self._restored:
+            self._restored = self.ledger.generation
+            for where, entry in self._standing.known.items():
+                self.ledger.restore(where, entry)
+        if number := await store.write_lost(self.target, self.ledger_topic, self.ledger):
+            log.info('%s: %d records that "%s" had lost are written again', self.name, number, self.ledger_topic)
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.errors import ConfigError, HeliographError, ProtocolError
-from heliograph.kafka.log import fetch_partition
-from heliograph.mirror import formats
+from heliograph.mirror import formats, store
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.lease import Lease, Process
 from heliograph.mirror.losses import Loss
@@ -36,6 +35,8 @@ GATHER_S = 0.2
 """Changes come in swarms: so long after the first one, and not before the last look has paid off, all are looked at."""
 LOOK_SHARE = 4
 """Looks that are brought forward follow each other after so many times what one takes."""
+RESTORE_S = 1.0
+"""How often it is looked whether the ledger's topic lost records that are known here."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 NAMED = 5
@@ -152,6 +153,7 @@ class FlowLife:
             self._progress_loop(),
             self._rights_loop(),
             self._restart_loop(),
+            self._restore_loop(),
             *self._around.beside(flow),
         )
         self.is_ready = True
@@ -308,6 +310,21 @@ class FlowLife:
                 flow.restart()
                 self._around.replan()
 
+    async def _restore_loop(self) -> None:
+        """What the ledger's topic lost is written again, as soon as it is certain that we lead."""
+        flow = self.flow
+        spell = Spell()
+        while True:
+            await asyncio.sleep(RESTORE_S)
+            if not flow.leads():
+                continue
+            try:
+                await flow.write_lost()
+                spell.end()
+            except HeliographError as error:
+                if spell.is_news(error.code):
+                    log.warning("%s: what the ledger lost is not written again yet: %s", flow.name, error)
+
     async def _rights_loop(self) -> None:
         """Name rights that are missing; take up what was waiting for one when it is back."""
         flow = self.flow
@@ -330,12 +347,9 @@ class FlowLife:
         flow = self.flow
         spell = Spell()
         while True:
-            ledger = flow.ledger
+            ledger, generation = flow.ledger, flow.ledger.generation
             try:
-                answer = await fetch_partition(
-                    flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
-                )
-                records = list(formats.iter_ledger(answer.records, ledger.end))
+                words = await store.follow(flow.target, flow.ledger_topic, ledger, max_wait_ms=5_000)
             except HeliographError as error:
                 if spell.is_news(error.code):
                     log.warning("%s: the ledger cannot be read: %s; trying again", flow.name, error)
@@ -345,9 +359,11 @@ class FlowLife:
                 log.info('%s: "%s" answers again %s', flow.name, flow.flow.target, lasted)
             if flow.ledger is not ledger:
                 continue  # it is kept elsewhere now
-            for key, value, following in records:
-                ledger.end = following
-                self._hear(ledger.take(key, value))
+            store.tell_refused(flow.name, ledger.refused)
+            if ledger.generation != generation:
+                self.tenure.stir()
+            for word in words:
+                self._hear(word)
 
     def _hear(self, word: formats.LedgerRecord | None) -> None:
         """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""
