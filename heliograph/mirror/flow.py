@@ -151,6 +151,8 @@ class FlowDriver:
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
             return
+        for fault in await obstacles.refuse_uncompacted(flow, source=self.source, target=self.target):
+            log.warning("%s", fault)
         self.ledger = self.losses.ledger = await store.read_ledger(self.target, topic, flow.group_id)
         self.ledger_topic, self._ledger_identity = topic, identity
         store.tell_refused(self.name, self.ledger.refused)

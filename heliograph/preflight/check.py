@@ -34,6 +34,7 @@ from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.demand import wanted_topics
+from heliograph.mirror.obstacles import read_policies
 from heliograph.mirror.topic_configs import first_configs
 from heliograph.preflight import topics
 from heliograph.preflight.access import ADMIN, APP, Access, bootstrap_of, list_accesses
@@ -141,6 +142,8 @@ async def _check_flow(flow: Flow, view: View) -> list[Step]:
     wanted = wanted_topics(flow, source)
     steps = topics.check_factors(flow, source, target)
     steps += topics.check_storage(flow, target)
+    policies = await read_policies(flow, source=view.clusters[flow.source], target=view.clusters[flow.target])
+    steps += topics.check_policies(flow, policies)
     steps += topics.check_names(flow, source, target)
     steps += topics.check_partitions(flow, source, target)
     steps += topics.check_memory(flow, is_short=await forgets_producers(view.clusters[flow.target]))

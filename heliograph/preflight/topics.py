@@ -11,7 +11,7 @@ from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import Catalogue
 from heliograph.mirror.copynames import names_of, plan_names
 from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
-from heliograph.mirror.obstacles import FORGETFUL
+from heliograph.mirror.obstacles import FORGETFUL, Policies
 from heliograph.preflight.limits import Limits, compare_limits
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 
@@ -92,6 +92,22 @@ def check_storage(flow: Flow, target: Catalogue) -> list[Step]:
         return []
     judged = failed if fault.details["is_vital"] else warned
     return [judged("internal topics", f"{fault.what}: {fault.why}", fault.remedy).of(flow.name)]
+
+
+def check_policies(flow: Flow, policies: Policies) -> list[Step]:
+    """Internal topics whose records retention would delete; by the rule of the start."""
+    steps = [
+        (failed if topic.is_vital else warned)("internal topics", f"{fault.what}: {fault.why}", fault.remedy).of(
+            flow.name, subject=topic.topic
+        )
+        for topic, fault in policies.faults(flow)
+    ]
+    if not steps and policies.found:
+        unread = f"; of {len(policies.unread)} it is not shown to us" if policies.unread else ""
+        steps.append(
+            passed("internal topics", f"{len(policies.found)} have cleanup.policy=compact{unread}").of(flow.name)
+        )
+    return steps
 
 
 def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
