@@ -41,6 +41,7 @@ from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
+from heliograph.mirror.memory import TargetMemory
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, outcome_of
@@ -74,12 +75,11 @@ class FlowDriver:
         self.source = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{client_id}|replication-source-admin")
         self.target = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{client_id}|replication-target-admin")
         self.targets = TargetTopics(flow, self.target, source=self.source)
+        self.memory = TargetMemory(flow.name, self.target)
         self.names = FlowNames(self)
         self.tenure: Tenure | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
-        self._restored = 0
-        """The generation of the ledger whose losses were looked at."""
         self.is_complete = True
         """Every partition that is to be copied has its entry; else some had no leader when last looked at."""
         self._seen: dict[str, int] | None = None
@@ -218,8 +218,8 @@ class FlowDriver:
 
         That includes counts which we opened, and lost before we read them there.
         """
-        if self.ledger.generation != self._restored:
-            self._restored = self.ledger.generation
+        if self.ledger.restored != self.ledger.generation:
+            self.ledger.restored = self.ledger.generation
             for where, entry in self._standing.known.items():
                 self.ledger.restore(where, entry)
         if number := await store.write_lost(self.target, self.ledger_topic, self.ledger):
@@ -297,6 +297,7 @@ class FlowDriver:
     async def _look(self) -> Catalogue:
         """Ask both clusters what they have; of the source without what is new, where that is not to be followed."""
         source, _ = await asyncio.gather(self.source.refresh(), self.target.refresh())
+        await self.memory.look()
         if self.flow.refresh_topics_enabled or self._looks_for_new or self._seen is None:
             return source
         return as_known(source, self._seen)
@@ -435,6 +436,7 @@ class FlowDriver:
             term=self.tenure.term if self.tenure is not None else None,
             source_cluster_id=self.source.catalogue.cluster_id,
             target_cluster_id=self.target.catalogue.cluster_id,
+            memory_ms=self.memory.doubtful_ms,
         )
 
     def _offset_partitions(self) -> int:

@@ -286,6 +286,8 @@ class Ledger:
     """The leader epoch of the last batch that was read; -1: not known."""
     generation: int = 0
     """How often it was read again from the start of its topic, because that was truncated."""
+    restored: int = 0
+    """The generation of which the leader has looked at what was lost."""
     lost: dict[bytes, bytes | None] = field(default_factory=dict)
     """What the topic lost and is known here: the flow's leader writes it again (`lost_records`)."""
     refused: RefusedRecords = field(default_factory=RefusedRecords)

@@ -24,6 +24,8 @@ COMMITTED = "committed"
 """The rule that leaves out what belongs to aborted transactions."""
 MARKED = " marked"
 """Ends a rule by which records get a mark, and those that come home are left out (`marks`)."""
+MEMORY_MS = 12 * 3600 * 1000
+"""Half of Kafka's default for `producer.id.expiration.ms` (`memory`)."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
 
@@ -162,6 +164,8 @@ class FlowTerms:
     """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
     further_ids: tuple[tuple[int, int], ...] = ()
     """(row, producer id) of the rows after the first (`remap`)."""
+    memory_ms: int = MEMORY_MS
+    """Behind a record that is older the target's brokers may not remember us (`memory`)."""
 
     @property
     def ids_by_row(self) -> dict[int, int]:

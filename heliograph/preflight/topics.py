@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import Catalogue
+from heliograph.mirror import memory
 from heliograph.mirror.copynames import names_of, plan_names
 from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
 from heliograph.mirror.obstacles import FORGETFUL, Policies
@@ -59,11 +60,13 @@ def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
     ]
 
 
-def check_memory(flow: Flow, *, is_short: bool) -> list[Step]:
-    """A target whose brokers forget who wrote old records."""
-    if not is_short:
-        return []
-    return [warned("brokers", f'"{flow.target}" {FORGETFUL}', "upgrade them").of(flow.name)]
+def check_memory(flow: Flow, *, is_short: bool, expiration_ms: int | None) -> list[Step]:
+    """How long a target's brokers know who wrote old records; `expiration_ms` is None where they do not tell."""
+    if is_short:
+        return [warned("brokers", f'"{flow.target}" {FORGETFUL}', "upgrade them").of(flow.name)]
+    what = memory.told(flow.target, memory.DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)
+    assumed = " (assumed: the setting is not shown to us, or older than Kafka 3.4)" if expiration_ms is None else ""
+    return [passed("brokers", what + assumed).of(flow.name)]
 
 
 def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:

@@ -165,6 +165,8 @@ class FakeCluster:
         self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, FakeTopic] = {}
         self.groups: dict[str, FakeGroup] = {}
+        self.broker_configs: dict[int, dict[str, str]] = {}
+        """Settings of brokers, by node id."""
         self.versions: dict[int, tuple[int, int]] = {key: module.VERSIONS for key, module in HANDLERS.items()}
         self.calls: list[Call] = []
         """Every request that arrived, in order."""

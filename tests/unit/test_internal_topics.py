@@ -122,6 +122,7 @@ def test_with_the_topic_of_the_positions_it_does_and_says_once_what_else_is_miss
             [step] = check_storage(flow.flow, flow.target.catalogue)
             assert step.verdict is Verdict.WARN
             world.target.create(LEDGER)
+            set_policy(world.target, LEDGER, "compact")
             await flow.target.refresh()
             wishes.append(flow.wants_reopening)
             await flow.open()
