@@ -228,6 +228,12 @@ class ClusterChanged(ConfigError):
     has_lines = False
 
 
+class NotCompacted(ConfigError):
+    """A topic that holds a flow's state has another cleanup.policy than compact: retention would delete that state."""
+
+    code = "NOT_COMPACTED"
+
+
 class NameRefused(ConfigError):
     """A topic or a group cannot have the name that it would have on the target: it alone is left out."""
 

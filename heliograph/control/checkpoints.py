@@ -443,8 +443,9 @@ class Carrier:
         topic = flow.flow.checkpoints_topic
         if self._last is None:
             await store.ensure_topics(flow.target, [checkpoints_topic(flow.flow, settings)], vital={topic})
-            checkpoints, self.skipped = await store.read_parsed(flow.target, topic, Checkpoint.parse)
-            store.tell_unread(flow.name, topic, self.skipped)
+            checkpoints, unread = await store.read_parsed(flow.target, topic, Checkpoint.parse)
+            self.skipped = unread.number
+            store.tell_refused(flow.name, unread)
             self._last = last_of(checkpoints)
         news = plan_checkpoints(standings, self._last)
         if news:

@@ -92,9 +92,10 @@ class OffsetSyncs:
         topic = self._flow.flow.offset_syncs_topic
         await store.ensure_topics(self._cluster, [offset_syncs_topic(self._flow.flow)], vital={topic})
         if self._flow.flow.offset_translation == "mm2":
-            syncs, self.skipped = await store.read_parsed(self._cluster, topic, OffsetSync.parse)
+            syncs, refused = await store.read_parsed(self._cluster, topic, OffsetSync.parse)
             self._take(syncs)
-            store.tell_unread(self._flow.name, topic, self.skipped)
+            self.skipped = refused.number
+            store.tell_refused(self._flow.name, refused)
         self._is_ready = True
 
     def _take(self, syncs: Iterable[OffsetSync]) -> None:

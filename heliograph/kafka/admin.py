@@ -245,9 +245,9 @@ async def topic_configs(cluster: Cluster, topics: Sequence[str], keys: Sequence[
     return await _configs(cluster, TOPIC_RESOURCE, topics, keys)
 
 
-async def broker_configs(cluster: Cluster, keys: Sequence[str]) -> dict[str, str] | None:
+async def broker_configs(cluster: Cluster, keys: Sequence[str], *, node_id: int | None = None) -> dict[str, str] | None:
     """The given keys of one broker, which new topics begin with; None if we may not describe it."""
-    node_id = min(cluster.catalogue.brokers)  # a broker answers for itself alone
+    node_id = min(cluster.catalogue.brokers) if node_id is None else node_id  # it answers for itself alone
     found = await _configs(cluster, BROKER_RESOURCE, [str(node_id)], keys, node_id=node_id)
     return found.get(str(node_id))
 

@@ -45,6 +45,7 @@ APPEND_TIMEOUT_MS = 10_000
 TAIL_OFFSETS = 20
 _TOO_LARGE = (10, 18)
 """For the topic's max.message.bytes, for its segments."""
+OFFSET_OUT_OF_RANGE = 1
 
 
 def fetch_version(connection: Connection, *, with_id: bool) -> int:
@@ -70,8 +71,13 @@ async def fetch_partition(
     max_wait_ms: int = 0,
     read_committed: bool = False,
     allowance: Allowance | None = None,
+    last_epoch: int = -1,
 ) -> k01_fetch.FetchedPartition:
-    """One fetch of one partition from its leader; a refusal that may pass is tried again."""
+    """One fetch of one partition from its leader; a refusal that may pass is tried again.
+
+    `last_epoch` is the leader epoch of the batch before `offset`. If the log has another one there, it was truncated
+    and has grown again: that is refused like an offset out of range. Brokers before 2.7 do not look at it.
+    """
 
     async def attempt(leader: int) -> tuple[int, k01_fetch.FetchedPartition]:
         connection = await cluster.connection(leader, channel)
@@ -83,7 +89,7 @@ async def fetch_partition(
         correlation_id = connection.next_correlation_id()
         request = k01_fetch.encode_fetch_request(
             version,
-            [(key, [k01_fetch.FetchPartition(partition, offset, max_bytes, leader_epoch)])],
+            [(key, [k01_fetch.FetchPartition(partition, offset, max_bytes, leader_epoch, last_epoch)])],
             correlation_id=correlation_id,
             client_id=cluster.client_id,
             max_wait_ms=max_wait_ms,
@@ -101,7 +107,8 @@ async def fetch_partition(
         for fetched in response.topics:
             for answer in fetched.partitions:
                 if (fetched.topic, answer.partition) == (key, partition):
-                    return answer.error_code, answer
+                    is_other_log = answer.diverging_epoch is not None
+                    return OFFSET_OUT_OF_RANGE if is_other_log else answer.error_code, answer
         if response.throttle_ms > 0:  # a quota is used up: the answer is empty, and the next question waits
             return await attempt(leader)
         raise ProtocolError("an answer to Fetch lacks the partition", where=connection.where)
@@ -248,6 +255,7 @@ async def read_batches(
     read_committed: bool = False,
     max_bytes: int = READ_BYTES,
     allowance: Allowance | None = None,
+    last_epoch: int = -1,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """All batches that reach into [start, end); those that hold nothing to see have a record count of 0.
 
@@ -267,6 +275,7 @@ async def read_batches(
             max_wait_ms=200,
             read_committed=read_committed,
             allowance=allowance,
+            last_epoch=last_epoch,
         )
         before = offset
         for header, view in visible_batches(
@@ -275,7 +284,7 @@ async def read_batches(
             if header.base_offset >= end:
                 return
             yield header, view
-            offset = header.next_offset
+            offset, last_epoch = header.next_offset, header.leader_epoch
         if offset > before:
             give_up = clock() + SHOWN_S
         elif answer.high_watermark < end:
@@ -286,6 +295,11 @@ async def read_batches(
             return
         else:
             raise ProtocolError(f"a fetch at offset {offset} brings other records", where=f'"{cluster.alias}"')
+
+
+def is_out_of_range(error: HeliographError) -> bool:
+    """Whether the log has no such offset: it was truncated, made anew, or its start has moved past it."""
+    return error.details.get("error_code") == OFFSET_OUT_OF_RANGE
 
 
 def _unseen(cluster: Cluster, topic: str, partition: int, visible: int, end: int) -> EndUnseen:

@@ -30,7 +30,7 @@ from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.express import next_parts
 from heliograph.mirror.lineage import UNKNOWN, Lineage, Stretch
 from heliograph.mirror.marks import Marks
-from heliograph.mirror.model import NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
+from heliograph.mirror.model import MEMORY_MS, NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk, reencode
 from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
 from heliograph.mirror.singles import merge_singles
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
 """Starts a task of the lane's, which sees to it that a crash in it is noticed."""
 
-MEMORY_DOUBTFUL_MS = 12 * 3600 * 1000
-"""The broker forgets our sequences when our newest record is older than its limit (a day): behind one that is
-older than this, or unknown, only one batch is in flight, since the next must not pass if it is refused."""
-
 MOST_FETCH_BYTES = 2 * 1024 * 1024
 LEAST_FETCH_BYTES = 128 * 1024
 BATCHES_PER_FETCH = 1024
@@ -52,13 +48,13 @@ MAX_IN_FLIGHT = 5
 """The broker remembers the last five batches of a producer and no more."""
 
 
-def may_be_forgotten(entry: Entry, now_ms: int) -> bool:
+def may_be_forgotten(entry: Entry, now_ms: int, *, memory_ms: int = MEMORY_MS) -> bool:
     """Whether the target's broker may not remember us in this partition, and would take what it has once more.
 
-    A count that has just begun goes by the one before it.
+    A count that has just begun goes by the one before it. `memory_ms` is from when on its memory is in doubt.
     """
     has_written = entry.n > 0 or entry.newest_ms >= 0
-    return entry.is_unfenced or (has_written and entry.newest_ms < now_ms - MEMORY_DOUBTFUL_MS)
+    return entry.is_unfenced or (has_written and entry.newest_ms < now_ms - memory_ms)
 
 
 class State(Enum):
@@ -128,8 +124,11 @@ class PartitionCopy:
         read_committed: bool,
         codec: int | None,
         marks: Marks | None = None,
+        memory_ms: int = MEMORY_MS,
     ) -> None:
-        self.assignment = assignment
+        # Behind a record older than `memory_ms`, or of unknown age, the broker may not remember us. Then only one batch
+        # is in flight, since the next must not pass if it is refused.
+        self.assignment, self.memory_ms = assignment, memory_ms
         self.source, self.target = assignment.source, assignment.target
         self.shared: SharedEnd | None = None  # set where others of the lane write to the same target partition
         self.entry: Entry = assignment.entry
@@ -262,7 +261,8 @@ class PartitionCopy:
     def may_be_forgotten(self, now_ms: int) -> bool:
         """Whether the target's broker may not remember what we sent it last."""
         sent_ms = self._oldest_sent_ms
-        return may_be_forgotten(self.entry, now_ms) or (sent_ms is not None and sent_ms < now_ms - MEMORY_DOUBTFUL_MS)
+        is_old = sent_ms is not None and sent_ms < now_ms - self.memory_ms
+        return is_old or may_be_forgotten(self.entry, now_ms, memory_ms=self.memory_ms)
 
     @property
     def is_copying(self) -> bool:
@@ -449,7 +449,7 @@ class PartitionCopy:
             self._fill_parts(small_bytes)
             if not self._parts:
                 return None
-        if self.in_flight and self._remembered_ms < now_ms - MEMORY_DOUBTFUL_MS:
+        if self.in_flight and self._remembered_ms < now_ms - self.memory_ms:
             return None
         plain = self._parts.popleft()
         view = memoryview(plain.data)
@@ -510,7 +510,7 @@ class PartitionCopy:
         Where records are marked the topic belongs to others too, and their records come between ours. That none of
         ours is among them is known from the broker, which takes no batch out of order while it remembers us.
         """
-        return base_offset > self.entry.target_offset and self._remembered_ms < now_ms - MEMORY_DOUBTFUL_MS
+        return base_offset > self.entry.target_offset and self._remembered_ms < now_ms - self.memory_ms
 
     def acknowledged(self, base_offset: int) -> None:
         """The oldest piece in flight stands on the target at `base_offset`."""

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from heliograph.config.settings import Checkpoints, Flow
-from heliograph.errors import ConfigError
+from heliograph.errors import ConfigError, NotCompacted
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.configs import TopicConfigs
+from heliograph.kafka.tools import alter_topic_command
 from heliograph.mirror import store
 from heliograph.mirror.copynames import plan_names
 from heliograph.mirror.topic_configs import first_configs, follows_configs
@@ -102,6 +103,50 @@ def topics_beside(flow: Flow) -> Iterator[Beside]:
     if flow.heartbeats is not None:
         topic = _one_partition(flow.policy.heartbeats_topic(), flow.heartbeats.replication_factor)
         yield Beside(flow.target, topic, "heartbeats.topic.replication.factor")
+
+
+COMPACT = "compact"
+
+_VITAL = "retention deletes entries and positions of idle partitions, and their records would be copied again"
+_CONNECT = "Kafka Connect, and MirrorMaker 2 with it, does not start with such a topic"
+
+
+class Compacted(NamedTuple):
+    """A topic of which the newest record of every key must stay."""
+
+    alias: str
+    topic: str
+    is_vital: bool
+    """The flow's own state is there: it does not start while retention may delete it. Without the others nothing that
+    is copied is lost, and MirrorMaker 2, which does not look at them, may have left them as they are."""
+    effect: str
+    """What retention does there."""
+
+
+def compacted_topics(flow: Flow) -> Iterator[Compacted]:
+    """All internal topics of a flow, whether they are there or not."""
+    for topic in internal_topics(flow):
+        is_vital = topic.name in (flow.ledger_topic, flow.offset_storage_topic)
+        yield Compacted(flow.target, topic.name, is_vital, _VITAL if is_vital else _CONNECT)
+    for alias, topic, _ in topics_beside(flow):
+        yield Compacted(alias, topic.name, False, _effect_beside(flow, topic.name))
+
+
+def _effect_beside(flow: Flow, topic: str) -> str:
+    if topic == flow.checkpoints_topic:
+        return "checkpoints of idle groups are deleted, and Java's clients do not find them; the ledger still has them"
+    if topic == flow.offset_syncs_topic:
+        return "offset syncs of idle partitions are deleted: MirrorMaker 2 translates without them"
+    return "heartbeats of flows that rest are deleted; nothing else is lost"
+
+
+def not_compacted(topic: Compacted, policy: str, *, where: str) -> NotCompacted:
+    return NotCompacted(
+        f'"{topic.topic}" on "{topic.alias}" has cleanup.policy={policy}, and must have {COMPACT}',
+        where=where,
+        why=topic.effect,
+        remedy=f"have it changed: {alter_topic_command(topic.topic, {'cleanup.policy': COMPACT})}",
+    )
 
 
 def too_few_brokers(flow: Flow, target: Catalogue, remotes: Iterable[str]) -> ConfigError | None:

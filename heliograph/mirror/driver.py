@@ -327,12 +327,17 @@ class Driver:
         """A lane on an executor that is cut off may still send. Where nothing else stands between it and another
         lane, because the target has forgotten us or no later count shuts it out, the partition waits for its end."""
         now_ms = int(time.time() * 1000)
-        old = [item for flow in flows for item in self._assignments(flow) if may_be_forgotten(item.entry, now_ms)]
+        old = [
+            item
+            for flow in flows
+            for item in self._assignments(flow)
+            if may_be_forgotten(item.entry, now_ms, memory_ms=flow.memory.doubtful_ms)
+        ]
         if old:
             self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
             log.warning(
-                "%s with records over 12 h old, or where a producer id ends, go on in %.0f s, when no lost lane can be "
-                "sending any more",
+                "%s with records so old that the target may have forgotten us, or where a producer id ends, go on in "
+                "%.0f s, when no lost lane can be sending any more",
                 *(counted(len(old), "partition"), seconds),
             )
             asyncio.get_running_loop().call_later(seconds, self._replan.set)

@@ -44,6 +44,7 @@ from heliograph.mirror.leader_epochs import source_epochs, target_epochs
 from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.losses import Loss
+from heliograph.mirror.memory import TargetMemory
 from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down, outcome_of
@@ -84,6 +85,7 @@ class FlowDriver:
         self.source = cluster_of(settings, flow, Role.SOURCE_ADMIN, client_id=f"{client_id}|replication-source-admin")
         self.target = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{client_id}|replication-target-admin")
         self.targets = TargetTopics(flow, self.target, source=self.source)
+        self.memory = TargetMemory(flow.name, self.target)
         self.names = FlowNames(self)
         self.tenure: Tenure | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
@@ -111,8 +113,7 @@ class FlowDriver:
         self.throttling = Throttling(flow.name)
         self.side_loops = SideLoops(flow.name)
         """What runs beside the copying, and which of it fails."""
-        self._waits = Waits(flow.name)
-        self._unwritten = Unwritten(flow.name)
+        self._waits, self._unwritten = Waits(flow.name), Unwritten(flow.name)
         self._absent = Spell()
         self._standing = Standing()
         self._remapped: dict[str, str] = {}  # what was told of topics that share their target's partitions
@@ -161,9 +162,11 @@ class FlowDriver:
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
             return
+        for fault in await obstacles.refuse_uncompacted(flow, source=self.source, target=self.target):
+            log.warning("%s", fault)
         self.ledger = self.losses.ledger = await store.read_ledger(self.target, topic, flow.group_id)
         self.ledger_topic, self._ledger_identity = topic, identity
-        store.tell_unread(self.name, topic, self.ledger.unreadable)
+        store.tell_refused(self.name, self.ledger.refused)
 
     async def _ensure_internal(self, ledger_topic: str, *, vital: Collection[str]) -> None:
         """Have the internal topics, made by us or, where that is not wished, by others."""
@@ -187,6 +190,7 @@ class FlowDriver:
         says after that is another tool's, also while lanes of a dead leader still write.
         """
         flow = self.flow
+        await self.write_lost()
         try:
             await self._claim(row=0)
         except ClusterChanged as error:
@@ -200,7 +204,7 @@ class FlowDriver:
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )
-        store.tell_unread(self.name, flow.offset_storage_topic, stored.unreadable)
+        store.tell_refused(self.name, stored.refused)
         await store.read_on(self.target, self.ledger_topic, self.ledger)
         self._standing.begin(self.ledger, stored.found)
         self._seen, self._looks_for_new = None, True
@@ -219,6 +223,18 @@ class FlowDriver:
             target_cluster_id=self.target.catalogue.cluster_id,
             row=row,
         )
+
+    async def write_lost(self) -> None:
+        """As the flow's leader: write again what the ledger's topic lost by an unclean election.
+
+        That includes counts which we opened, and lost before we read them there.
+        """
+        if self.ledger.restored != self.ledger.generation:
+            self.ledger.restored = self.ledger.generation
+            for where, entry in self._standing.known.items():
+                self.ledger.restore(where, entry)
+        if number := await store.write_lost(self.target, self.ledger_topic, self.ledger):
+            log.info('%s: %d records that "%s" had lost are written again', self.name, number, self.ledger_topic)
 
     async def look_at_rights(self) -> bool:
         """Name every right that is missing, once, and that it is back; True if one came back."""
@@ -296,6 +312,7 @@ class FlowDriver:
         """Ask both clusters what they have; of the source without what is new, where that is not to be followed."""
         await asyncio.gather(self.source.refresh(), self.target.refresh())
         await self._heed_epochs()
+        await self.memory.look()
         source = self.source.catalogue
         if self.flow.refresh_topics_enabled or self._looks_for_new or self._seen is None:
             return source
@@ -503,6 +520,7 @@ class FlowDriver:
             term=self.tenure.term if self.tenure is not None else None,
             source_cluster_id=self.source.catalogue.cluster_id,
             target_cluster_id=self.target.catalogue.cluster_id,
+            memory_ms=self.memory.doubtful_ms,
         )
 
     def _offset_partitions(self) -> int:

@@ -266,4 +266,5 @@ def _copy_of(assignment: Assignment, terms: FlowTerms) -> PartitionCopy:
         read_committed=terms.read_committed,
         codec=terms.compression,
         marks=marks_of(assignment, terms) if terms.marks else None,
+        memory_ms=terms.memory_ms,
     )

@@ -5,24 +5,47 @@ writes them, so that it can take over (docs/formats.md has test vectors).
 Ledger records are compact JSON, versioned by "v"; a reader skips what it does
 not know. Keys carry the flow's `group.id`, so that two instances may share a
 target.
+
+Whoever may write these topics may write anything there. A record counts only if
+every number is in its own range and every value of its own type (`stored_json`):
+one that is not is refused as a whole, so that it never outranks an honest one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from heliograph.kafka.batch import check_crc, iter_batches, iter_records
 from heliograph.mirror.kept_acls import NO_ACLS, KeptAcls
-from heliograph.mirror.lease import Lease, Process, Tenancy
+from heliograph.mirror.lease import TERM_MAX, Lease, Process, Tenancy
 from heliograph.mirror.lineage import Lineage
 from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
-from heliograph.mirror.remap import SAME
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Change, Contact, GroupPass, LogEnds, Seen, SeenGroup
+from heliograph.mirror.stored_json import (
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    as_fields,
+    as_flag,
+    as_int,
+    as_known_offset,
+    as_list,
+    as_number,
+    as_offset,
+    as_partition,
+    as_set_time_ms,
+    as_text,
+    as_texts,
+    as_time_ms,
+    parse_json,
+    take,
+)
 from heliograph.mirror.wishes import Asked, Wish
 
 VERSION = 1
@@ -49,29 +72,36 @@ def encode_position_value(position: int) -> bytes:
 def parse_position(key: bytes, value: bytes | None) -> tuple[tuple[str, str, str, int], int | None] | None:
     """((connector, cluster, topic, partition), position), the position None when deleted; None if not one of these."""
     try:
-        connector, fields = json.loads(key)
-        where = (str(connector), str(fields["cluster"]), str(fields["topic"]), int(fields["partition"]))
+        connector, partition = take(as_list(parse_json(key)), 2)
+        fields = as_fields(partition)
+        where = (
+            as_text(connector),
+            as_text(fields["cluster"]),
+            as_text(fields["topic"]),
+            as_partition(fields["partition"]),
+        )
         if value is None:
             return where, None
-        offset = json.loads(value)["offset"]
-    except (ValueError, TypeError, KeyError):
+        offset = as_fields(parse_json(value))["offset"]
+    except (ValueError, KeyError):
         return None
-    if type(offset) is not int or offset < 0:
+    try:
+        return where, as_offset(offset) + 1
+    except ValueError:
         return where, None
-    return where, offset + 1
 
 
 def is_connect_record(key: bytes | None, value: bytes | None) -> bool:
     """Whether a record of the offset-storage topic is one at all: a position, another connector's, or the ledger's."""
     try:
-        return isinstance(json.loads(key or b""), list) and (value is None or _is_readable(value))
+        return isinstance(parse_json(key), list) and (value is None or _is_readable(value))
     except ValueError:
         return False
 
 
 def _is_readable(value: bytes) -> bool:
     """JSON, or a page of runs where the ledger stands beside the positions."""
-    return Page.parse(0, value) is not None or isinstance(json.loads(value), dict)
+    return Page.parse(0, value) is not None or isinstance(parse_json(value), dict)
 
 
 def murmur2(data: bytes) -> int:
@@ -203,26 +233,64 @@ LedgerRecord = (
     | Asked
 )
 
-_ENTRY_FIELDS = {
-    "st": "source_topic_id",
-    "tt": "target_topic_id",
-    "e": "count",
-    "n": "n",
-    "b": "bytes_copied",
-    "s": "source_offset",
-    "t": "target_offset",
-    "o": "our_end",
-    "rs": "run_source",
-    "rt": "run_target",
-    "end": "source_end",
-    "le": "lineage",
-    "ms": "time_ms",
-    "ts": "newest_ms",
-    "ru": "rule",
-    "mod": "modulo",
-    "tl": "target_leader_epoch",
+COUNT_MAX = INT32_MAX
+"""Of the numbers of counts: 65,536 producer ids used up."""
+_TOPIC_ID = re.compile("[0-9a-f]{32}")
+_RULE = re.compile("[a-z ]{0,64}")
+
+
+def _as_topic_id(value: Any) -> str:
+    if not _TOPIC_ID.fullmatch(as_text(value)):
+        raise ValueError("no topic id")
+    return as_text(value)
+
+
+def _as_rule(value: Any) -> str:
+    """Entries are written without escaping: a rule must need none."""
+    if not _RULE.fullmatch(as_text(value)):
+        raise ValueError("no rule of counting")
+    return as_text(value)
+
+
+def _as_lineage(value: Any) -> str:
+    Lineage.parse(as_text(value))
+    return as_text(value)
+
+
+def _as_count(value: Any) -> int:
+    return as_int(value, 0, COUNT_MAX)
+
+
+def _as_leader_epoch(value: Any) -> int:
+    """Of Kafka; -1 where it is not known."""
+    return as_int(value, -1, INT32_MAX)
+
+
+def _as_timestamp(value: Any) -> int:
+    """Of a record: its producer may have written any."""
+    return as_int(value, INT64_MIN, INT64_MAX)
+
+
+_ENTRY_FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "st": ("source_topic_id", _as_topic_id),
+    "tt": ("target_topic_id", _as_topic_id),
+    "e": ("count", _as_count),
+    "n": ("n", as_offset),
+    "b": ("bytes_copied", as_number),
+    "s": ("source_offset", as_offset),
+    "t": ("target_offset", as_offset),
+    "o": ("our_end", as_offset),
+    "rs": ("run_source", as_offset),
+    "rt": ("run_target", as_offset),
+    "end": ("source_end", as_known_offset),
+    "le": ("lineage", _as_lineage),
+    "ms": ("time_ms", as_time_ms),
+    "ts": ("newest_ms", _as_timestamp),
+    "ru": ("rule", _as_rule),
+    "mod": ("modulo", as_partition),
+    "tl": ("target_leader_epoch", _as_leader_epoch),
 }
-_ENTRY_TEXT = ("source_topic_id", "target_topic_id", "lineage", "rule")
+"""By the name in the record: the field, and what its value must be."""
 _LATER_ENTRY_FIELDS = ("le", "ts", "ru", "mod", "tl")
 """Entries written before these came have their defaults."""
 
@@ -288,36 +356,39 @@ def encode_throttle(group_id: str, throttle: Throttle) -> tuple[bytes, bytes]:
     )
 
 
-_LOSS_FIELDS = {
-    "text": "text",
-    "mark": "mark",
-    "times": "times",
-    "first": "first_ms",
-    "last": "last_ms",
-    "records": "records",
-    "latest": "latest",
-    "from": "start",
-    "to": "end",
-    "target": "on_target",
-    "answer": "answer",
-    "ack": "acknowledged_ms",
+_LOSS_FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "text": ("text", as_text),
+    "mark": ("mark", as_text),
+    "times": ("times", as_number),
+    "first": ("first_ms", as_time_ms),
+    "last": ("last_ms", as_time_ms),
+    "records": ("records", as_known_offset),
+    "latest": ("latest", as_known_offset),
+    "from": ("start", as_known_offset),
+    "to": ("end", as_known_offset),
+    "target": ("on_target", as_flag),
+    "answer": ("answer", as_text),
+    "ack": ("acknowledged_ms", as_time_ms),
 }
-_LOSS_TEXT = ("text", "mark", "answer")
+NO_PARTITION = -1
+"""In the place of a partition: the whole topic, or the whole flow."""
+
+
+def _as_any_partition(value: Any) -> int:
+    return as_int(value, NO_PARTITION, INT32_MAX)
 
 
 def encode_loss(group_id: str, loss: Loss) -> tuple[bytes, bytes]:
     return (
         _compact(["outcome", group_id, loss.topic, loss.partition, loss.code]),
-        _compact({"v": VERSION, **{short: getattr(loss, name) for short, name in _LOSS_FIELDS.items()}}),
+        _compact({"v": VERSION, **{short: getattr(loss, name) for short, (name, _) in _LOSS_FIELDS.items()}}),
     )
 
 
 def _parse_loss(rest: list[Any], fields: dict[str, Any]) -> Loss:
-    values: dict[str, Any] = {
-        name: str(fields[short]) if name in _LOSS_TEXT else int(fields[short]) for short, name in _LOSS_FIELDS.items()
-    }
-    topic, partition, code = str(rest[0]), int(rest[1]), str(rest[2])
-    return Loss(topic=topic, partition=partition, code=code, **values | {"on_target": bool(values["on_target"])})
+    topic, partition, code = take(rest, 3)
+    values: dict[str, Any] = {name: parse(fields[short]) for short, (name, parse) in _LOSS_FIELDS.items()}
+    return Loss(topic=as_text(topic), partition=_as_any_partition(partition), code=as_text(code), **values)
 
 
 def encode_condition(group_id: str, condition: Condition) -> tuple[bytes, bytes]:
@@ -395,15 +466,28 @@ def is_word(key: bytes | None) -> bool:
     return key is not None and key.startswith((b'["order",', b'["lease",'))
 
 
-def iter_ledger(records: memoryview, start: int) -> Iterator[tuple[bytes | None, bytes | None, int]]:
-    """Key, value and next offset of each record of a fetch answer from offset `start` on."""
+class Stored(NamedTuple):
+    """A record of the ledger's topic, and the leader epoch of its batch."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    epoch: int
+
+
+def iter_ledger(records: memoryview, start: int) -> Iterator[Stored]:
+    """The records of a fetch answer from offset `start` on; one without key and value where a batch ends with none."""
     for header, view in iter_batches(records):
-        if header.is_control or header.next_offset <= start:
+        if header.next_offset <= start:
             continue
         check_crc(view)
-        for record in iter_records(header, view):
-            if record.offset >= start:
-                yield record.key, record.value, record.offset + 1
+        offset = -1
+        for record in () if header.is_control else iter_records(header, view):
+            offset = record.offset
+            if offset >= start:
+                yield Stored(offset, record.key, record.value, header.leader_epoch)
+        if offset < header.next_offset - 1:
+            yield Stored(header.next_offset - 1, None, None, header.leader_epoch)
 
 
 def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
@@ -412,31 +496,30 @@ def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> Ledge
     if key is None:
         return None
     try:
-        kind, group, *rest = json.loads(key)
-        if group != group_id:
-            return None
-        if kind in ("runs", "former"):
-            return _parse_page(rest, value, is_former=kind == "former")
-        if kind == "standby" and value is None:
-            return StandbyRecord(owner=str(rest[0]), time_ms=0)
-        if kind == "acls" and value is None:
-            return KeptAcls.parse(rest, NO_ACLS)
-        if kind == "wish" and value is None:
-            return Wish.parse(rest, None)
-        if value is None:
-            return None
-        fields = json.loads(value)
-        if fields.get("v") != VERSION:
-            return None
-        return _PARSERS[kind](rest, fields)
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        kind, group, *rest = as_list(parse_json(key))
+        return _parse_record(as_text(kind), rest, value) if group == group_id else None
+    except (ValueError, KeyError):
         return None
 
 
+def _parse_record(kind: str, rest: list[Any], value: bytes | None) -> LedgerRecord | None:
+    if kind in ("runs", "former"):
+        return _parse_page(rest, value, is_former=kind == "former")
+    if value is None:
+        return _DELETED[kind](rest) if kind in _DELETED else None
+    fields = as_fields(parse_json(value))
+    return _PARSERS[kind](rest, fields) if _is_known_version(fields) else None
+
+
+def _is_known_version(fields: Mapping[str, Any]) -> bool:
+    return as_int(fields["v"], 0, INT32_MAX) == VERSION
+
+
 def _parse_page(rest: list[Any], value: bytes | None, *, is_former: bool) -> PageRecord | None:
-    topic, partition, start = str(rest[0]), int(rest[1]), int(rest[2])
-    page = Page.parse(start, value) if value is not None and start >= 0 else None
-    if value is not None and page is None:
+    topic, partition = as_text(take(rest, 3)[0]), as_partition(rest[1])
+    start = as_offset(rest[2])
+    page = Page.parse(start, value) if value is not None else None
+    if value is not None and (page is None or page.count > COUNT_MAX):
         return None
     return PageRecord(topic=topic, partition=partition, start=start, page=page, is_former=is_former)
 
@@ -444,101 +527,126 @@ def _parse_page(rest: list[Any], value: bytes | None, *, is_former: bool) -> Pag
 def group_of(key: bytes | None) -> str | None:
     """Whose record of the ledger this is, by its `group.id`; None if it is none."""
     try:
-        group = json.loads(key or b"")[1]
-    except (ValueError, TypeError, KeyError, IndexError):
+        _, group, *_ = as_list(parse_json(key))
+        return as_text(group)
+    except ValueError:
         return None
-    return group if isinstance(group, str) else None
 
 
 def is_foreign(group_id: str, key: bytes | None) -> bool:
-    """The record belongs to another group that shares the ledger topic."""
+    """The record belongs to another group that shares the ledger topic, or is a position."""
     try:
-        return bool(json.loads(key or b"")[1] != group_id)
-    except (ValueError, TypeError, KeyError, IndexError):
+        _, group, *_ = as_list(parse_json(key))
+    except ValueError:
         return False
+    return bool(group != group_id)
 
 
 def _parse_entry(rest: list[Any], fields: dict[str, Any]) -> EntryRecord:
+    topic, partition = take(rest, 2)
     values: dict[str, Any] = {
-        name: str(fields[short]) if name in _ENTRY_TEXT else int(fields[short])
-        for short, name in _ENTRY_FIELDS.items()
+        name: parse(fields[short])
+        for short, (name, parse) in _ENTRY_FIELDS.items()
         if short in fields or short not in _LATER_ENTRY_FIELDS
     }
-    Lineage.parse(values.get("lineage", ""))
-    if values.get("modulo", SAME) < 0:
-        raise ValueError("a negative modulo")
-    return EntryRecord(topic=str(rest[0]), partition=int(rest[1]), entry=Entry(**values))
+    return EntryRecord(topic=as_text(topic), partition=as_partition(partition), entry=Entry(**values))
 
 
 def _parse_trouble(rest: list[Any], fields: dict[str, Any]) -> Trouble:
+    topic, partition = take(rest, 2)
     return Trouble(
-        topic=str(rest[0]),
-        partition=int(rest[1]),
-        code=str(fields["code"]),
-        text=str(fields["text"]),
-        final=bool(fields["final"]),
-        details=dict(fields.get("details", {})),
+        topic=as_text(topic),
+        partition=_as_any_partition(partition),
+        code=as_text(fields["code"]),
+        text=as_text(fields["text"]),
+        final=as_flag(fields["final"]),
+        details=as_fields(fields.get("details", {})),
     )
 
 
 def _parse_throttle(rest: list[Any], fields: dict[str, Any]) -> Throttle:
-    muted_ms, time_ms = int(fields["muted"]), int(fields["ms"])
-    return Throttle(cluster=str(rest[0]), client_id=str(rest[1]), muted_ms=muted_ms, time_ms=time_ms)
-
-
-def _parse_condition(_: list[Any], fields: dict[str, Any]) -> Condition:
-    lacks = tuple(str(text) for text in fields["lacks"])
-    failing = tuple(str(text) for text in fields.get("failing", ()))
-    return Condition(lacks=lacks, is_blocked=bool(fields["blocked"]), time_ms=int(fields["ms"]), failing=failing)
-
-
-def _parse_claim(rest: list[Any], fields: dict[str, Any]) -> Claim:
-    return Claim(
-        token=str(rest[0]),
-        producer_id=int(fields["pid"]),
-        source_cluster_id=str(fields["source"]),
-        target_cluster_id=str(fields["target"]),
-        row=int(fields.get("row", 0)),
+    cluster, client_id = take(rest, 2)
+    return Throttle(
+        cluster=as_text(cluster),
+        client_id=as_text(client_id),
+        muted_ms=as_number(fields["muted"]),
+        time_ms=as_time_ms(fields["ms"]),
     )
 
 
-def _parse_lease(_: list[Any], fields: dict[str, Any]) -> Lease:
+def _parse_condition(rest: list[Any], fields: dict[str, Any]) -> Condition:
+    take(rest, 0)
+    return Condition(
+        lacks=as_texts(fields["lacks"]),
+        is_blocked=as_flag(fields["blocked"]),
+        time_ms=as_time_ms(fields["ms"]),
+        failing=as_texts(fields.get("failing", [])),
+    )
+
+
+def _parse_claim(rest: list[Any], fields: dict[str, Any]) -> Claim:
+    [token] = take(rest, 1)
+    return Claim(
+        token=as_text(token),
+        producer_id=as_number(fields["pid"]),
+        source_cluster_id=as_text(fields["source"]),
+        target_cluster_id=as_text(fields["target"]),
+        row=as_number(fields.get("row", 0)),
+    )
+
+
+def _parse_lease(rest: list[Any], fields: dict[str, Any]) -> Lease:
+    take(rest, 0)
     return Lease(
         holder=Process(
-            owner=str(fields["owner"]),
-            host=str(fields["host"]),
-            pid=int(fields["pid"]),
-            place=str(fields["place"]),
-            born=int(fields["born"]),
+            owner=as_text(fields["owner"]),
+            host=as_text(fields["host"]),
+            pid=as_int(fields["pid"], 0, INT32_MAX),
+            place=as_text(fields["place"]),
+            born=as_number(fields["born"]),
         ),
-        term=int(fields["term"]),
-        tenancy=Tenancy(fields["is"]),
-        since_ms=int(fields["since"]),
-        time_ms=int(fields["ms"]),
-        lease_ms=int(fields["lease"]),
-        restarts=int(fields.get("restarts", 0)),
-        former=str(fields["former"]),
+        term=as_int(fields["term"], 0, TERM_MAX),
+        tenancy=Tenancy(as_text(fields["is"])),
+        since_ms=as_time_ms(fields["since"]),
+        time_ms=as_time_ms(fields["ms"]),
+        lease_ms=as_number(fields["lease"]),
+        restarts=as_number(fields.get("restarts", 0)),
+        former=as_text(fields["former"]),
     )
 
 
 def _parse_standby(rest: list[Any], fields: dict[str, Any]) -> StandbyRecord:
-    return StandbyRecord(owner=str(rest[0]), time_ms=int(fields["ms"]), host=str(fields["host"]))
+    [owner] = take(rest, 1)
+    return StandbyRecord(owner=as_text(owner), time_ms=as_set_time_ms(fields["ms"]), host=as_text(fields["host"]))
 
 
-def _parse_order(_: list[Any], fields: dict[str, Any]) -> Order:
-    return Order(owner=str(fields["owner"]), end_epoch=int(fields["end"]))
+def _parse_order(rest: list[Any], fields: dict[str, Any]) -> Order:
+    take(rest, 0)
+    return Order(owner=as_text(fields["owner"]), end_epoch=as_number(fields["end"]))
 
+
+def _one_text(rest: list[Any]) -> str:
+    [text] = take(rest, 1)
+    return as_text(text)
+
+
+_DELETED: dict[str, Callable[[list[Any]], LedgerRecord]] = {
+    "acls": lambda rest: KeptAcls.parse(rest, NO_ACLS),
+    "standby": lambda rest: StandbyRecord(owner=_one_text(rest), time_ms=0),
+    "wish": lambda rest: Wish.parse(rest, None),
+}
+"""By the kind that a key names: what it means that a record is deleted. Of other kinds it means nothing."""
 
 _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] = {
     "acls": KeptAcls.parse,
-    "change": lambda rest, fields: Change.parse(str(rest[0]), fields),
+    "change": lambda rest, fields: Change.parse(_one_text(rest), fields),
     "asked": lambda _, fields: Asked.parse(fields),
     "claim": _parse_claim,
     "condition": _parse_condition,
     "contact": lambda _, fields: Contact.parse(fields),
-    "ends": lambda rest, fields: LogEnds.parse(str(rest[0]), fields),
+    "ends": lambda rest, fields: LogEnds.parse(_one_text(rest), fields),
     "entry": _parse_entry,
-    "group": lambda rest, fields: SeenGroup.parse(str(rest[0]), fields),
+    "group": lambda rest, fields: SeenGroup.parse(_one_text(rest), fields),
     "lease": _parse_lease,
     "order": _parse_order,
     "outcome": _parse_loss,

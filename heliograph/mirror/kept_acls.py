@@ -7,10 +7,11 @@ write that copies do not get are kept for the day when the source cannot be aske
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heliograph.kafka.acls import Acl, AclResource, Operation, Pattern, ResourceType
+from heliograph.mirror.stored_json import as_flag, as_list, as_text, take
 
 NO_ACLS: dict[str, Any] = {"made": [], "withheld": [], "handed": []}
 """The fields of a record that was deleted."""
@@ -51,25 +52,33 @@ class KeptAcls:
     @classmethod
     def parse(cls, rest: Sequence[Any], fields: Mapping[str, Any]) -> KeptAcls:
         """From the end of a record's key and its fields."""
-        kind, pattern, name = ResourceType(rest[0]), Pattern(rest[1]), str(rest[2])
-
-        def rule(principal: Any, host: Any, operation: Any, *, allow: bool = True, **place: Any) -> Acl:
-            place = {"pattern": pattern, "name": name} | place
-            return Acl(
-                principal=str(principal),
-                host=str(host),
-                operation=Operation(operation),
-                resource_type=kind,
-                allow=allow,
-                **place,
-            )
-
-        made = {
-            rule(*who, allow=bool(allow)): rule(*who, allow=bool(allow), pattern=Pattern(there), name=str(origin))
-            for *who, allow, there, origin in fields["made"]
-        }
-        withheld, handed = (frozenset(rule(*who) for who in fields[name]) for name in ("withheld", "handed"))
+        words = [as_text(word) for word in take(rest, 3)]
+        kind, pattern, name = ResourceType(words[0]), Pattern(words[1]), words[2]
+        resource: dict[str, Any] = {"resource_type": kind, "pattern": pattern, "name": name}
+        made = dict(_parse_made(value, resource) for value in as_list(fields["made"]))
+        withheld, handed = (
+            frozenset(_parse_rule(take(as_list(value), 3), resource) for value in as_list(fields[grants]))
+            for grants in ("withheld", "handed")
+        )
         return cls(kind=kind, pattern=pattern, name=name, made=made, withheld=withheld, handed=handed)
+
+
+def _parse_rule(who: Sequence[Any], resource: Mapping[str, Any], *, allow: bool = True) -> Acl:
+    principal, host, operation = who
+    return Acl(
+        principal=as_text(principal),
+        host=as_text(host),
+        operation=Operation(as_text(operation)),
+        allow=allow,
+        **resource,
+    )
+
+
+def _parse_made(value: Any, resource: Mapping[str, Any]) -> tuple[Acl, Acl]:
+    """A rule that we made, and what it stands for."""
+    *who, allow, pattern, name = take(as_list(value), 6)
+    made = _parse_rule(who, resource, allow=as_flag(allow))
+    return made, replace(made, pattern=Pattern(as_text(pattern)), name=as_text(name))
 
 
 def _grant_fields(grants: Iterable[Acl]) -> list[list[str]]:

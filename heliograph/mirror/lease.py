@@ -19,10 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from heliograph.errors import LeaseLost
+
 LANE_SHARE = 0.8
 """Of a lease: a lane that has not heard of its leader for so long ends, before a standby may take over."""
 RENEWALS = 3
 """A lease is renewed so often while it lasts."""
+
+TERM_MAX = 2**62
+"""Far beyond what terms reach: each is one higher than the one before."""
 
 Clock = Callable[[], float]
 
@@ -119,6 +124,12 @@ class Leadership:
 
     def next_bid(self, who: Process, *, lease_ms: int, now_ms: int) -> Lease:
         known = self.lease
+        if known is not None and known.term >= TERM_MAX:
+            raise LeaseLost(
+                f"the lease in the ledger has term {known.term}, which no bid can exceed",
+                why="no release of heliograph writes such a term",
+                remedy="find out who else writes the ledger's topic, and delete the record of the lease there",
+            )
         return Lease(
             holder=who,
             term=known.term + 1 if known is not None else 1,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from heliograph.mirror.kept_troubles import is_lasting
 from heliograph.mirror.lease import Clock, Leadership, Lease, clock
 from heliograph.mirror.losses import Loss, LossKey, newest
 from heliograph.mirror.model import Entry
+from heliograph.mirror.refused_records import RefusedRecords
 from heliograph.mirror.remap import SAME, target_partition
 from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.seen import Contact, GroupPass, LogEnd, LogEnds, PassKind, SeenGroup
@@ -283,7 +284,15 @@ class Ledger:
     topic: str = ""
     """Where it was read."""
     end: int = 0
-    unreadable: int = 0
+    last_epoch: int = -1
+    """The leader epoch of the last batch that was read; -1: not known."""
+    generation: int = 0
+    """How often it was read again from the start of its topic, because that was truncated."""
+    restored: int = 0
+    """The generation of which the leader has looked at what was lost."""
+    lost: dict[bytes, bytes | None] = field(default_factory=dict)
+    """What the topic lost and is known here: the flow's leader writes it again (`lost_records`)."""
+    refused: RefusedRecords = field(default_factory=RefusedRecords)
     clock: Clock = clock
 
     @property
@@ -310,7 +319,19 @@ class Ledger:
             found = self.partitions[where] = PartitionLedger()
         return found
 
-    def take(self, key: bytes | None, value: bytes | None) -> formats.LedgerRecord | None:
+    @property
+    def unreadable(self) -> int:
+        """How many records of the topic were refused."""
+        return self.refused.number
+
+    def read(self, record: formats.Stored) -> formats.LedgerRecord | None:
+        """Take over the next record of the topic; what it says."""
+        self.end, self.last_epoch = record.offset + 1, record.epoch
+        if self.lost and record.key is not None:
+            self.lost.pop(record.key, None)
+        return self.take(record.key, record.value, offset=record.offset)
+
+    def take(self, key: bytes | None, value: bytes | None, *, offset: int = -1) -> formats.LedgerRecord | None:
         """Take over one record of the ledger's topic; what it says. Others' records are passed over."""
         record = formats.parse_ledger(self.group_id, key, value)
         match record:
@@ -329,7 +350,7 @@ class Ledger:
             case Contact() | LogEnds() | SeenGroup() | GroupPass():
                 self._take_seen(record)
             case None if value is not None and not formats.is_foreign(self.group_id, key):
-                self.unreadable += 1
+                self.refused.note(0, offset)
             case Wish() | Asked() | KeptAcls():
                 self._take_wanted(record)
             case _:
@@ -387,6 +408,28 @@ class Ledger:
                 self.troubles[where] = trouble
             else:
                 self.troubles.pop(where, None)
+
+    def begin_again(self, found: Ledger, lost: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Go on with what was read from the start of the topic, and with what it lost and we know.
+
+        Who leads is not forgotten: terms only go up, so what was seen of a lease counts although its record is gone.
+        """
+        lease = found.leadership.lease
+        if lease is not None:
+            self.leadership.take(lease, found.leadership.seen_at)
+        for key, value in lost:
+            found.take(key, value)
+            found.lost[key] = value
+        found.leadership, found.refused, found.generation = self.leadership, self.refused, self.generation + 1
+        for each in fields(self):
+            setattr(self, each.name, getattr(found, each.name))
+
+    def restore(self, where: PartitionName, entry: Entry) -> None:
+        """A count that was opened: its entry is to be written again if the ledger knows none as late as that."""
+        known = self.partition(where).entry
+        if known is None or known.count < entry.count:
+            key = formats.encode_entry_key(self.group_id, *where)
+            self.lost[key] = formats.encode_entry(entry)
 
     def target_partition(self, where: PartitionName) -> int:
         """Into which one of the target a partition is copied."""

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.errors import ConfigError, InternalError
-from heliograph.kafka.log import fetch_partition
-from heliograph.mirror import formats
+from heliograph.mirror import formats, store
 from heliograph.mirror.costs import Cost, stretched_s
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.lease import Lease, Process
@@ -38,6 +37,8 @@ LOOK_SHARE = 4
 """Looks that are brought forward follow each other after so many times what one takes."""
 TOPICS_SHARE = 0.01
 """At most so much of one core goes to looks at topics that nothing brought forward."""
+RESTORE_S = 1.0
+"""How often it is looked whether the ledger's topic lost records that are known here."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
 NAMED = 5
@@ -160,6 +161,7 @@ class FlowLife:
             "telling progress": self._progress_loop,
             "looking at rights": self._rights_loop,
             "restarting partitions": self._restart_loop,
+            "writing again what the ledger lost": self._restore_loop,
         }
         loops = [self._loop(what).keep(run) for what, run in own.items()]
         self.is_ready = True
@@ -295,6 +297,16 @@ class FlowLife:
                 flow.restart()
                 self._around.replan()
 
+    async def _restore_loop(self) -> None:
+        """What the ledger's topic lost is written again, as soon as it is certain that we lead."""
+        flow = self.flow
+        restoring = self._loop("what the ledger lost is not written again yet")
+        while True:
+            await asyncio.sleep(RESTORE_S)
+            if flow.leads():
+                with restoring:
+                    await flow.write_lost()
+
     async def _rights_loop(self) -> None:
         """Name rights that are missing; take up what was waiting for one when it is back."""
         flow = self.flow
@@ -315,20 +327,19 @@ class FlowLife:
         flow = self.flow
         reading = self._loop("the ledger cannot be read", again=f'"{flow.flow.target}" answers again')
         while True:
-            ledger = flow.ledger
+            ledger, generation = flow.ledger, flow.ledger.generation
             with reading:
-                answer = await fetch_partition(
-                    flow.target, flow.ledger_topic, 0, ledger.end, channel="listen", max_wait_ms=5_000
-                )
-                records = list(formats.iter_ledger(answer.records, ledger.end))
+                words = await store.follow(flow.target, flow.ledger_topic, ledger, max_wait_ms=5_000)
             if reading.error is not None:
                 await asyncio.sleep(1.0)
                 continue
             if flow.ledger is not ledger:
                 continue  # it is kept elsewhere now
-            for key, value, following in records:
-                ledger.end = following
-                self._hear(ledger.take(key, value))
+            store.tell_refused(flow.name, ledger.refused)
+            if ledger.generation != generation:
+                self.tenure.stir()
+            for word in words:
+                self._hear(word)
 
     def _hear(self, word: formats.LedgerRecord | None) -> None:
         """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""

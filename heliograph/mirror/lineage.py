@@ -16,15 +16,24 @@ asks once more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from heliograph.kafka.codec.k01_fetch import EpochEnd
 from heliograph.mirror.model import PackedLineage
+from heliograph.mirror.stored_json import INT32_MAX, OFFSET_MAX, as_int
 
 UNKNOWN = -1
 LONGEST = 8
 """Epochs that are kept. Logs that part even before these are taken to part at the oldest of them."""
+
+
+_PACKED = re.compile("(?:[0-9]{1,19}:[0-9]{1,19}(?: [0-9]{1,19}:[0-9]{1,19}){0,63})?")
+
+
+def _bounded(digits: str, most: int) -> int:
+    return as_int(int(digits), 0, most)
 
 
 class Stretch(NamedTuple):
@@ -42,8 +51,10 @@ class Lineage(NamedTuple):
     @classmethod
     def parse(cls, text: PackedLineage) -> Lineage:
         """Raises ValueError."""
+        if not _PACKED.fullmatch(text):
+            raise ValueError("no leader epochs and offsets")
         pairs = (pair.split(":") for pair in text.split())
-        return cls(tuple(Stretch(int(epoch), int(start)) for epoch, start in pairs))
+        return cls(tuple(Stretch(_bounded(epoch, INT32_MAX), _bounded(start, OFFSET_MAX)) for epoch, start in pairs))
 
     def pack(self) -> PackedLineage:
         return " ".join(f"{epoch}:{start}" for epoch, start in self.stretches)

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 from heliograph.errors import HeliographError, NotAuthorized
+from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import fetch_partition
+from heliograph.kafka.log import fetch_partition, is_out_of_range
+from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.lease import LANE_SHARE, Lease, clock
 from heliograph.mirror.model import FlowTerms
+
+log = logging.getLogger("heliograph")
 
 LISTEN_WAIT_MS = 5_000
 ASKS_PER_LEASE = 12
@@ -24,7 +29,6 @@ ASKS_PER_LEASE = 12
 FORBIDDEN_PAUSE_S = 1.0
 """Between tries to read a ledger that we may not read now."""
 PAUSE_S = 0.05
-_OFFSET_OUT_OF_RANGE = 1
 
 
 class Listener:
@@ -56,6 +60,8 @@ class Listener:
         """When we last heard that our leader leads."""
         self._asked_elsewhere_at = 0.0
         self._is_deposed = self._is_ended = False
+        self.restarts = 0
+        """How often the ledger was read again from its start."""
         self.has_heard = not self._patience_s
         """All that stood in the ledger was read once: a lane that starts late may be over, or its leader deposed."""
 
@@ -76,7 +82,7 @@ class Listener:
 
     async def run(self) -> None:
         """Hear every word in the ledger from the epoch's start on."""
-        offset = self._terms.ledger_end
+        offset, last_epoch, old_end = self._terms.ledger_end, -1, 0
         wait_ms = min(LISTEN_WAIT_MS, self._terms.lease_ms // ASKS_PER_LEASE or LISTEN_WAIT_MS)
         while True:
             asked_at = clock()
@@ -87,19 +93,21 @@ class Listener:
                     0,
                     offset,
                     channel="listen",
+                    last_epoch=last_epoch,
                     max_wait_ms=min(wait_ms, max(1, self._time_left_ms())) if self.has_heard else 0,
                 )
                 is_shown = answer.high_watermark >= offset
                 records = list(formats.iter_ledger(answer.records, offset))
             except HeliographError as error:
-                if error.details.get("error_code") == _OFFSET_OUT_OF_RANGE:
-                    offset = 0  # the topic was made anew
+                if is_out_of_range(error):
+                    offset, last_epoch, old_end = await self._log_bounds(offset)
                 await asyncio.sleep(FORBIDDEN_PAUSE_S if isinstance(error, NotAuthorized) else PAUSE_S)
                 continue
-            for key, value, following in records:
-                offset = following
-                if formats.is_word(key):
-                    self._hear(formats.parse_ledger(self._terms.group_id, key, value), asked_at)
+            for record in records:
+                offset, last_epoch = record.offset + 1, record.epoch
+                if formats.is_word(record.key):
+                    word = formats.parse_ledger(self._terms.group_id, record.key, record.value)
+                    self._hear(word, asked_at, is_old=record.offset < old_end)
             if not self.has_heard and is_shown and (not records or offset >= answer.high_watermark):
                 self.has_heard = True
                 self._begin()
@@ -118,8 +126,29 @@ class Listener:
             async with asyncio.timeout(self._patience_s / 4):
                 await self._target.refresh([self._terms.ledger_topic], elsewhere=True)
 
-    def _hear(self, word: formats.LedgerRecord | None, asked_at: float) -> None:
+    async def _log_bounds(self, offset: int) -> tuple[int, int, int]:
+        """Where to begin again in a ledger that does not have our offset: at its start, with no epoch known.
+
+        It was truncated or made anew, or its start has passed us. What stands there before its present end may be
+        older than what was heard. Where the cluster does not answer, nothing changes.
+        """
+        topic = self._terms.ledger_topic
+        where = TopicPartition(topic, 0)
+        try:
+            start = (await end_offsets(self._target, [where], timestamp=EARLIEST))[where]
+            end = (await end_offsets(self._target, [where]))[where]
+        except HeliographError:
+            return offset, -1, 0
+        self.restarts += 1
+        log.warning(
+            '%s: "%s" has no offset %d any more: reading it again from %d', self._terms.name, topic, offset, start
+        )
+        return start, -1, end
+
+    def _hear(self, word: formats.LedgerRecord | None, asked_at: float, *, is_old: bool = False) -> None:
         """An order of our driver's, or a sign that he leads, or that another does.
+
+        What is read again (`is_old`) is no sign of life.
 
         An answer may have waited for us while this process stood still: it says nothing of the time after `asked_at`.
         Nor does a renewal help that is read when the lease has run out: it may be older than that, and what was
@@ -133,4 +162,5 @@ class Listener:
                 self._is_deposed = True
                 self._lose()
             case Lease() if word.term == self._terms.term and word.holder.owner == self._owner and self.may_write():
-                self._heard_at = max(self._heard_at, asked_at)
+                if not is_old:
+                    self._heard_at = max(self._heard_at, asked_at)

@@ -6,7 +6,7 @@ that is met again (after a restart, or because its partition stood still) from a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +25,7 @@ from heliograph.errors import (
 )
 from heliograph.mirror.model import Entry
 from heliograph.mirror.outcomes import Outcome
+from heliograph.mirror.stored_json import as_known_offset
 
 LossKey = tuple[str, int, str]
 """(source topic, partition, code); a flow's own losses have topic "" and partition -1."""
@@ -235,33 +236,37 @@ def _extent(outcome: Outcome) -> _Extent:
     at = entry.source_offset
     match outcome.code:
         case DataLost.code:
-            return _Extent(at, int(details["log_start"]), at)
+            return _Extent(at, _number(details, "log_start"), at)
         case LogTruncated.code:
-            return _Extent(int(details["log_end"]), at, at)
+            return _Extent(_number(details, "log_end"), at, at)
         case TopicRecreated.code:
             return _Extent(at, max(at, entry.source_end), details.get("source_topic_id", at))
         case TargetTruncated.code:
-            return _Extent(int(details["target_end"]), entry.target_offset, at, on_target=True)
+            return _Extent(_number(details, "target_end"), entry.target_offset, at, on_target=True)
         case TargetTopicLost.code:
             return _Extent(0, entry.target_offset, details.get("target_topic_id", at), on_target=True)
         case ForeignWrites.code:
             start, end = _number(details, "target_start"), _number(details, "target_end")
             return _Extent(start, end, f"target {start}", on_target=True, records=_number(details, "records"))
         case SecondWriter.code if "target_start" in details:
-            start, end = int(details["target_start"]), int(details["target_end"])
+            start, end = _number(details, "target_start"), _number(details, "target_end")
             return _Extent(start, end, f"target {start}", on_target=True, records=_number(details, "records"))
         case PositionUnproven.code | SecondWriter.code:
             records = _number(details, "records")
             return _Extent(at, at + records if records >= 0 else UNKNOWN, at)
         case RecordRefused.code if "source_start" in details:
-            start, end = int(details["source_start"]), int(details["source_end"])
+            start, end = _number(details, "source_start"), _number(details, "source_end")
             return _Extent(start, end, start, records=_number(details, "records"))
         case _:
             return _Extent(at, UNKNOWN, at)
 
 
-def _number(details: Any, name: str) -> int:
-    return int(details.get(name, UNKNOWN))
+def _number(details: Mapping[str, Any], name: str) -> int:
+    """An offset or a number of records; unknown where there is none, for details may come from a topic."""
+    try:
+        return as_known_offset(details.get(name, UNKNOWN))
+    except ValueError:
+        return UNKNOWN
 
 
 def _text(where: tuple[str, int], outcome: Outcome, *, flow: str, answer: str, since_ms: int) -> str:

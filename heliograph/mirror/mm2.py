@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from heliograph.mirror.stored_json import OFFSET_MAX, as_time_ms
+
 VERSION = 0
 MAX_STRING = 32767
 
@@ -42,8 +44,10 @@ class OffsetSync:
     @classmethod
     def _parse(cls, key: bytes, value: bytes) -> OffsetSync:
         topic, at = _string(key, 0)
+        (partition,) = _INT32.unpack_from(key, at)
         upstream, downstream = _SYNC.unpack_from(value)
-        return cls(topic=topic, partition=_INT32.unpack_from(key, at)[0], upstream=upstream, downstream=downstream)
+        _refuse_negative(partition, upstream, downstream)
+        return cls(topic=topic, partition=partition, upstream=upstream, downstream=downstream)
 
     def encode(self) -> tuple[bytes, bytes]:
         return _text(self.topic) + _INT32.pack(self.partition), _SYNC.pack(self.upstream, self.downstream)
@@ -72,6 +76,7 @@ class Checkpoint:
         (partition,) = _INT32.unpack_from(key, at)
         _, upstream, downstream = _CHECKPOINT.unpack_from(value)
         metadata, _ = _string(value, _CHECKPOINT.size)
+        _refuse_negative(partition, upstream, downstream)
         return cls(
             group=group,
             topic=topic,
@@ -104,6 +109,7 @@ class Heartbeat:
         source, at = _string(key, 0)
         target, _ = _string(key, at)
         _, time_ms = _HEARTBEAT.unpack_from(value)
+        as_time_ms(time_ms)
         return cls(source=source, target=target, time_ms=time_ms)
 
     def encode(self) -> tuple[bytes, bytes]:
@@ -117,6 +123,12 @@ def _parsed(parse: Callable[[bytes, bytes], R], key: bytes | None, value: bytes 
         return parse(key, value)
     except (struct.error, ValueError):
         return None
+
+
+def _refuse_negative(*numbers: int) -> None:
+    """Of partitions and offsets MirrorMaker 2 writes none, and of offsets it counts those below 0 as no translation."""
+    if any(number < 0 or number > OFFSET_MAX for number in numbers):
+        raise ValueError("no partition, or no offset")
 
 
 def _text(text: str) -> bytes:

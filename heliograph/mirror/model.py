@@ -28,6 +28,8 @@ MARKED = " marked"
 """Ends a rule by which records get a mark, and those that come home are left out (`marks`)."""
 METADATA_MAX_AGE_MS = 300_000
 """When metadata is asked for again at the latest; the default of Kafka's clients."""
+MEMORY_MS = 12 * 3600 * 1000
+"""Half of Kafka's default for `producer.id.expiration.ms` (`memory`)."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
 
@@ -187,6 +189,8 @@ class FlowTerms:
     """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
     further_ids: tuple[tuple[int, int], ...] = ()
     """(row, producer id) of the rows after the first (`remap`)."""
+    memory_ms: int = MEMORY_MS
+    """Behind a record that is older the target's brokers may not remember us (`memory`)."""
 
     def access(self, side: Side) -> tuple[str, tuple[BrokerAddress, ...], Security]:
         """Alias, addresses and security of a side's cluster."""

@@ -8,17 +8,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.errors import ConfigError, NotAuthorized
+from heliograph.errors import ConfigError, NotAuthorized, NotCompacted
 from heliograph.filters import is_ledger_topic
+from heliograph.kafka.admin import topic_configs
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.mirror.copynames import names_of
-from heliograph.mirror.demand import absent_storage, too_few_brokers
+from heliograph.mirror.demand import (
+    COMPACT,
+    Compacted,
+    absent_storage,
+    compacted_topics,
+    not_compacted,
+    too_few_brokers,
+)
 from heliograph.mirror.lease import Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.model import MARKED
@@ -27,6 +36,7 @@ from heliograph.naming import IdentityPolicy
 
 log = logging.getLogger("heliograph")
 
+CLEANUP_POLICY = "cleanup.policy"
 ALIVE_MS = 60_000
 """Who wrote down that he leads a flow so lately is taken to live, whatever his clock."""
 
@@ -128,6 +138,51 @@ def refuse_too_many_replicas(flow: Flow, target: Catalogue, remotes: Collection[
     fault = too_few_brokers(flow, target, () if has_begun else remotes)
     if fault is not None:
         raise fault
+
+
+class Policies(NamedTuple):
+    """The `cleanup.policy` of a flow's internal topics that are there."""
+
+    found: dict[Compacted, str]
+    unread: list[Compacted]
+    """Those whose settings we may not see."""
+
+    def faults(self, flow: Flow) -> list[tuple[Compacted, NotCompacted]]:
+        return [
+            (topic, not_compacted(topic, policy, where=flow.name))
+            for topic, policy in self.found.items()
+            if policy != COMPACT
+        ]
+
+
+async def read_policies(flow: Flow, *, source: Cluster, target: Cluster) -> Policies:
+    policies = Policies({}, [])
+    for cluster in (target, source):
+        wanted = {
+            item.topic: item
+            for item in compacted_topics(flow)
+            if item.alias == cluster.alias and item.topic in cluster.catalogue.topics
+        }
+        configs = await topic_configs(cluster, list(wanted), [CLEANUP_POLICY]) if wanted else {}
+        for name, item in wanted.items():
+            policy = configs.get(name, {}).get(CLEANUP_POLICY)
+            if policy is None:
+                policies.unread.append(item)
+            else:
+                policies.found[item] = policy
+    return policies
+
+
+async def refuse_uncompacted(flow: Flow, *, source: Cluster, target: Cluster) -> list[NotCompacted]:
+    """Topics with the flow's state that retention would empty; gives what mirroring can do without.
+
+    Kafka Connect refuses to start with such topics of its own. Where their settings are not shown nothing is known.
+    """
+    faults = (await read_policies(flow, source=source, target=target)).faults(flow)
+    for topic, fault in faults:
+        if topic.is_vital:
+            raise fault
+    return [fault for _, fault in faults]
 
 
 def refuse_absent_storage(flow: Flow, target: Catalogue) -> ConfigError | None:

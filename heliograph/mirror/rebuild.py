@@ -68,10 +68,12 @@ async def _read_syncs(flow: Flow, cluster: Cluster) -> tuple[list[OffsetSync], i
     if topic not in cluster.catalogue.topics:
         return [], 0
     try:
-        return await store.read_parsed(cluster, topic, OffsetSync.parse)
+        found, refused = await store.read_parsed(cluster, topic, OffsetSync.parse)
     except HeliographError as error:
         log.warning('%s: the offset syncs in "%s" cannot be read: %s', flow.name, topic, error)
         return [], 0
+    store.tell_refused(flow.name, refused)
+    return found, refused.number
 
 
 async def rebuild_pages(

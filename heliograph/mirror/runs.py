@@ -15,15 +15,23 @@ run has a word, nothing is known.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from heliograph.mirror.stored_json import OFFSET_MAX
+
 VERSION = 1
 PAGE_RUNS = 128
 """Runs of a full page. Each flush rewrites the page that is being filled, and a translation unpacks one page."""
 _REBUILT = 1
+_TOO_LONG = re.compile(rb"[\x80-\xff]{9}")
+"""In a row of varints, one of over 63 bits."""
+_LARGE = re.compile(rb"[\x80-\xff]{4}")
+"""One of over 28 bits. Of smaller ones a record that fits a batch has too few to exceed 2^62 by their sum."""
+_SMALL_START = 1 << 62
 _START = struct.Struct(">q")
 
 
@@ -85,6 +93,8 @@ class Page:
         """None for another version, and for what is no page."""
         if len(value) < 2 or value[0] != VERSION:
             return None
+        if _TOO_LONG.search(value, 2):
+            return None
         try:
             count, at = _varint(value, 2)
             length, at = _varint(value, at)
@@ -93,9 +103,9 @@ class Page:
         except IndexError:
             return None
         packed = value[at:]
-        if not _is_whole(packed, number):
+        if not _is_whole(packed, number) or max(start + length, target) > OFFSET_MAX:
             return None
-        return cls(
+        page = cls(
             start=start,
             end=start + length,
             count=count,
@@ -104,6 +114,13 @@ class Page:
             packed=packed,
             is_rebuilt=bool(value[1] & _REBUILT),
         )
+        return page if page._is_within_64_bits() else None
+
+    def _is_within_64_bits(self) -> bool:
+        """Unpacking takes time, and a ledger may have a million pages: where all numbers are small it is not needed."""
+        if not _LARGE.search(self.packed) and max(self.start, self.target) < _SMALL_START:
+            return True
+        return all(max(run.source_end, run.target_end) <= OFFSET_MAX for run in self.runs())
 
     def runs(self) -> list[Run]:
         return _unpack(self.start, self.target, self.packed)

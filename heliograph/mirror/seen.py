@@ -15,6 +15,16 @@ from typing import Any, NamedTuple
 from heliograph.kafka.catalogue import TopicMeta
 from heliograph.kafka.groups import GroupDescription, GroupListing
 from heliograph.kafka.types import TopicPartition
+from heliograph.mirror.stored_json import (
+    as_fields,
+    as_known_offset,
+    as_list,
+    as_number,
+    as_partition,
+    as_text,
+    as_time_ms,
+    take,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +40,7 @@ class Contact:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Contact:
-        return cls(time_ms=int(fields["ms"]), since_ms=int(fields.get("since", 0)))
+        return cls(time_ms=as_time_ms(fields["ms"]), since_ms=as_time_ms(fields.get("since", 0)))
 
     @classmethod
     def after(cls, before: Contact | None, *, now_ms: int, stall_ms: int) -> Contact:
@@ -69,9 +79,16 @@ class LogEnds:
 
     @classmethod
     def parse(cls, topic: str, fields: Mapping[str, Any]) -> LogEnds:
-        still = fields.get("still", [0] * len(fields["ends"]))
-        ends = zip(fields["ends"], fields["since"], still, strict=True)
-        return cls(topic=topic, time_ms=int(fields["ms"]), ends=tuple(LogEnd(*map(int, end)) for end in ends))
+        ends = as_list(fields["ends"])
+        still = as_list(fields.get("still", [0] * len(ends)))
+        return cls(
+            topic=topic,
+            time_ms=as_time_ms(fields["ms"]),
+            ends=tuple(
+                LogEnd(as_known_offset(end), as_time_ms(since), as_time_ms(still_since))
+                for end, since, still_since in zip(ends, as_list(fields["since"]), still, strict=True)
+            ),
+        )
 
 
 class GroupCommit(NamedTuple):
@@ -138,16 +155,26 @@ class SeenGroup:
     def parse(cls, group: str, fields: Mapping[str, Any]) -> SeenGroup:
         return cls(
             group=group,
-            state=str(fields["state"]),
-            kind=str(fields["kind"]),
-            time_ms=int(fields["ms"]),
-            members=tuple(GroupMember(str(name), str(host), int(number)) for name, host, number in fields["members"]),
+            state=as_text(fields["state"]),
+            kind=as_text(fields["kind"]),
+            time_ms=as_time_ms(fields["ms"]),
+            members=tuple(map(_parse_member, as_list(fields["members"]))),
             commits={
-                TopicPartition(str(topic), int(partition)): GroupCommit(int(offset), str(metadata))
-                for topic, found in fields["commits"].items()
-                for partition, offset, metadata in found
+                TopicPartition(topic, partition): commit
+                for topic, found in as_fields(fields["commits"]).items()
+                for partition, commit in map(_parse_commit, as_list(found))
             },
         )
+
+
+def _parse_member(value: Any) -> GroupMember:
+    client_id, host, partitions = take(as_list(value), 3)
+    return GroupMember(as_text(client_id), as_text(host), as_number(partitions))
+
+
+def _parse_commit(value: Any) -> tuple[int, GroupCommit]:
+    partition, offset, metadata = take(as_list(value), 3)
+    return as_partition(partition), GroupCommit(as_known_offset(offset), as_text(metadata))
 
 
 class PassKind(StrEnum):
@@ -177,9 +204,9 @@ class GroupPass:
     def parse(cls, kind: str, fields: Mapping[str, Any]) -> GroupPass:
         return cls(
             kind=PassKind(kind),
-            time_ms=int(fields["ms"]),
-            every_ms=int(fields["every"]),
-            groups=int(fields["groups"]),
+            time_ms=as_time_ms(fields["ms"]),
+            every_ms=as_number(fields["every"]),
+            groups=as_number(fields["groups"]),
         )
 
 
@@ -203,7 +230,7 @@ class Change:
 
     @classmethod
     def parse(cls, topic: str, fields: Mapping[str, Any]) -> Change:
-        return cls(topic=topic, what=Changed(fields["what"]))
+        return cls(topic=topic, what=Changed(as_text(fields["what"])))
 
 
 def change_of(before: TopicMeta | None, now: TopicMeta | None) -> Changed | None:

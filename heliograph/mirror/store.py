@@ -11,18 +11,32 @@ from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
 from heliograph.config.settings import Flow
-from heliograph.errors import ClusterChanged, NotAuthorized
+from heliograph.errors import BrokerRefused, ClusterChanged, NotAuthorized
 from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
+from heliograph.kafka.batch import iter_records
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import Group, KeyValue, append, append_all, read_records, read_whole
+from heliograph.kafka.log import (
+    Group,
+    KeyValue,
+    append,
+    append_all,
+    fetch_partition,
+    is_out_of_range,
+    read_batches,
+    read_records,
+    read_whole,
+)
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats
 from heliograph.mirror.kept_acls import KeptAcls
 from heliograph.mirror.lease import Lease
 from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.mirror.lineage import UNKNOWN
 from heliograph.mirror.losses import Loss
+from heliograph.mirror.lost_records import lost_records
 from heliograph.mirror.model import Entry, FlowTerms
 from heliograph.mirror.refusals import Rejected
+from heliograph.mirror.refused_records import RefusedRecords
 from heliograph.mirror.runs import Page
 from heliograph.mirror.seen import Seen
 from heliograph.mirror.wishes import Asked, Wish
@@ -73,26 +87,90 @@ async def wait_for_topics(cluster: Cluster, counts: Mapping[str, int]) -> None:
     await end_offsets(cluster, [partition for partitions in found.values() for partition in partitions])
 
 
-async def read_ledger(cluster: Cluster, topic: str, group_id: str) -> Ledger:
-    """The whole ledger of one group; of several claims the first one counts."""
+async def read_ledger(cluster: Cluster, topic: str, group_id: str, *, like: Ledger | None = None) -> Ledger:
+    """The whole ledger of one group; of several claims the first one counts. `like` was read of it before."""
     where = TopicPartition(topic, 0)
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
-    ledger = Ledger(group_id=group_id, topic=topic, end=start)
-    await read_on(cluster, topic, ledger)
+    ledger = Ledger(group_id=group_id, topic=topic, end=start, refused=RefusedRecords(topic))
+    if like is not None:
+        ledger.refused, ledger.clock = like.refused, like.clock
+    await _read_up_to(cluster, topic, ledger, (await end_offsets(cluster, [where]))[where])
     return ledger
 
 
 async def read_on(cluster: Cluster, topic: str, ledger: Ledger) -> None:
     """Read to the end what came since; another that follows the same ledger meanwhile does no harm."""
     where = TopicPartition(topic, 0)
+    begun = ledger.generation
     end = (await end_offsets(cluster, [where]))[where]
-    if ledger.end >= end:
+    if end < ledger.end:
+        await read_again(cluster, topic, ledger, begun)
         return
-    async for record in read_records(cluster, topic, 0, ledger.end, end):
-        if record.offset >= ledger.end:
-            ledger.end = record.offset + 1
-            ledger.take(record.key, record.value)
-    ledger.end = max(ledger.end, end)
+    try:
+        await _read_up_to(cluster, topic, ledger, end)
+    except BrokerRefused as error:
+        if not is_out_of_range(error):
+            raise
+        await read_again(cluster, topic, ledger, begun)
+
+
+async def _read_up_to(cluster: Cluster, topic: str, ledger: Ledger, end: int) -> None:
+    begun = ledger.generation
+    batches = read_batches(cluster, topic, 0, ledger.end, end, read_committed=True, last_epoch=ledger.last_epoch)
+    async for header, view in batches:
+        if ledger.generation != begun:
+            return  # another read it again, up to an end that is later than ours
+        for record in iter_records(header, view) if header.record_count else ():
+            if ledger.end <= record.offset < end:
+                ledger.read(formats.Stored(record.offset, record.key, record.value, header.leader_epoch))
+        if ledger.end < header.next_offset <= end:
+            ledger.end, ledger.last_epoch = header.next_offset, header.leader_epoch
+    if ledger.generation == begun and ledger.end < end:
+        ledger.end, ledger.last_epoch = end, UNKNOWN
+
+
+async def follow(
+    cluster: Cluster, topic: str, ledger: Ledger, *, max_wait_ms: int
+) -> list[formats.LedgerRecord | None]:
+    """Wait for records that come next, and take them over; what they say.
+
+    A topic that was truncated, or whose start has passed us, is read again: `generation` tells that.
+    """
+    begun = ledger.generation
+    try:
+        answer = await fetch_partition(
+            cluster, topic, 0, ledger.end, channel="listen", max_wait_ms=max_wait_ms, last_epoch=ledger.last_epoch
+        )
+    except BrokerRefused as error:
+        if not is_out_of_range(error):
+            raise
+        await read_again(cluster, topic, ledger, begun)
+        return []
+    records = list(formats.iter_ledger(answer.records, ledger.end))
+    if ledger.generation != begun:
+        return []
+    return [ledger.read(record) for record in records]
+
+
+async def read_again(cluster: Cluster, topic: str, ledger: Ledger, begun: int) -> None:
+    """Read a ledger from its start whose topic does not have all that was read of it (an unclean election).
+
+    `begun` is the generation in which that was noticed: of several who notice it one does it.
+    """
+    if ledger.generation != begun:
+        return
+    known_end = ledger.end
+    found = await read_ledger(cluster, topic, ledger.group_id, like=ledger)
+    if ledger.generation != begun:
+        return
+    lost = lost_records(ledger, found)
+    ledger.begin_again(found, lost)
+    ledger.refused.forget_from(0, ledger.end)
+    log.warning(
+        '"%s" %s lost records: it was read up to offset %d, and is read again up to %d. Known here and no longer there '
+        "are %d records; the leader writes them again",
+        *(cluster.alias, topic, known_end, ledger.end, len(lost)),
+    )
 
 
 async def read_ledgers(cluster: Cluster, topic: str, *, group_id: str | None = None) -> list[Ledger]:
@@ -101,7 +179,8 @@ async def read_ledgers(cluster: Cluster, topic: str, *, group_id: str | None = N
     async for record in read_whole(cluster, topic):
         group = formats.group_of(record.key)
         if group is not None and group_id in (None, group):
-            ledgers.setdefault(group, Ledger(group_id=group, topic=topic)).take(record.key, record.value)
+            ledger = ledgers.setdefault(group, Ledger(group_id=group, topic=topic, refused=RefusedRecords(topic)))
+            ledger.take(record.key, record.value, offset=record.offset)
     return list(ledgers.values())
 
 
@@ -143,15 +222,15 @@ async def claim_producer_id(
     return found
 
 
-def tell_unread(flow: str, topic: str, number: int) -> None:
+def tell_refused(flow: str, refused: RefusedRecords) -> None:
     """Records that are not what their topic is for are passed over, and that is said."""
-    if number:
-        log.warning('%s: %d records of "%s" could not be read and were passed over', flow, number, topic)
+    if news := refused.news():
+        log.warning("%s: %s", flow, news)
 
 
 class Positions(NamedTuple):
     found: dict[PartitionName, int]
-    unreadable: int
+    refused: RefusedRecords
 
 
 async def read_positions(
@@ -164,12 +243,13 @@ async def read_positions(
     starts = await end_offsets(cluster, partitions, timestamp=EARLIEST)
     ends = await end_offsets(cluster, partitions)
     positions: dict[PartitionName, int] = {}
-    unreadable = 0
+    refused = RefusedRecords(topic)
     for where in partitions:
         async for record in read_records(cluster, topic, where.partition, starts[where], ends[where]):
             parsed = formats.parse_position(record.key, record.value) if record.key is not None else None
             if parsed is None:
-                unreadable += not formats.is_connect_record(record.key, record.value)
+                if not formats.is_connect_record(record.key, record.value):
+                    refused.note(where.partition, record.offset)
                 continue
             (name, alias, source_topic, partition), position = parsed
             if (name, alias) != (connector, source_alias):
@@ -178,7 +258,7 @@ async def read_positions(
                 positions.pop((source_topic, partition), None)
             else:
                 positions[source_topic, partition] = position
-    return Positions(positions, unreadable)
+    return Positions(positions, refused)
 
 
 Pages = Mapping[PartitionName, Mapping[int, Page | None]]
@@ -262,16 +342,16 @@ def store_keys(terms: FlowTerms, topic: str, partition: int) -> StoreKeys:
 
 async def read_parsed(
     cluster: Cluster, topic: str, parse: Callable[[bytes | None, bytes | None], R | None]
-) -> tuple[list[R], int]:
-    """All records of an internal topic's one partition, in their order, and how many are none of that kind."""
-    found, skipped = [], 0
+) -> tuple[list[R], RefusedRecords]:
+    """All records of an internal topic's one partition, in their order, and those that are none of that kind."""
+    found, refused = [], RefusedRecords(topic)
     async for record in read_whole(cluster, topic):
         parsed = parse(record.key, record.value)
         if parsed is None:
-            skipped += 1
+            refused.note(0, record.offset)
         else:
             found.append(parsed)
-    return found, skipped
+    return found, refused
 
 
 async def write_positions(cluster: Cluster, terms: FlowTerms, positions: Mapping[PartitionName, int]) -> None:
@@ -323,6 +403,16 @@ async def write_standbys(
     records = [formats.encode_standby(group_id, standby) for standby in standbys]
     if records:
         await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
+
+
+async def write_lost(cluster: Cluster, topic: str, ledger: Ledger) -> int:
+    """Write again what the ledger's topic lost; how many records. Lanes that write meanwhile do no harm: of two
+    entries the newer one counts, and an older one that stands last only makes settling longer."""
+    lost = dict(ledger.lost)
+    if lost:
+        await append(cluster, topic, 0, list(lost.items()), now_ms=int(time.time() * 1000))
+        ledger.lost = {key: value for key, value in ledger.lost.items() if lost.get(key) != value}
+    return len(lost)
 
 
 async def write_order(cluster: Cluster, topic: str, group_id: str, order: formats.Order) -> None:

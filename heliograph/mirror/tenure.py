@@ -52,6 +52,8 @@ class Led(Protocol):
 class _Sent(NamedTuple):
     offset: int
     at: float
+    generation: int
+    """Of the ledger when it was sent: after the ledger was read again, offsets may be those of other records."""
 
 
 class Tenure:
@@ -96,9 +98,11 @@ class Tenure:
 
     def _sure_until(self) -> float:
         """By the last record that came back, counted from before it was sent."""
-        while len(self._sent) > 1 and self._flow.ledger.end > self._sent[1].offset:
+        ledger = self._flow.ledger
+        self._sent = [sent for sent in self._sent if sent.generation == ledger.generation]
+        while len(self._sent) > 1 and ledger.end > self._sent[1].offset:
             del self._sent[0]
-        if not self._sent or self._flow.ledger.end <= self._sent[0].offset or self._held is None:
+        if not self._sent or ledger.end <= self._sent[0].offset or self._held is None:
             return float("-inf")
         return self._sent[0].at + self._held.lease_ms / 1000
 
@@ -153,10 +157,9 @@ class Tenure:
         if not self.may_bid():
             return False
         bid = leadership.next_bid(self._me, lease_ms=self._lease_ms(), now_ms=_now_ms())
-        at = self._clock()
-        offset = await store.write_lease(flow.target, flow.ledger_topic, flow.ledger.group_id, bid)
+        sent = await self._send(bid)
         await store.read_on(flow.target, flow.ledger_topic, flow.ledger)
-        self._held, self._sent = bid, [_Sent(offset, at)]
+        self._held, self._sent = bid, [sent]
         if not self.leads() or await self._is_too_soon():
             self._held, self._sent = None, []
             return False
@@ -220,11 +223,20 @@ class Tenure:
 
     async def _renew(self) -> None:
         assert self._held is not None
-        flow, at = self._flow, self._clock()
-        held = self._held.moved(Tenancy.HELD, _now_ms(), restarts=flow.restarts.total)
-        offset = await store.write_lease(flow.target, flow.ledger_topic, flow.ledger.group_id, held)
+        held = self._held.moved(Tenancy.HELD, _now_ms(), restarts=self._flow.restarts.total)
+        sent = await self._send(held)
         self._held = held
-        self._sent.append(_Sent(offset, at))
+        self._sent.append(sent)
+
+    async def _send(self, lease: Lease) -> _Sent:
+        """Write a record of ours. If it stands where another one was read before, the ledger was truncated: then
+        nothing that we sent counts until the ledger is read again."""
+        flow, at = self._flow, self._clock()
+        ledger, generation, end = flow.ledger, flow.ledger.generation, flow.ledger.end
+        offset = await store.write_lease(flow.target, flow.ledger_topic, ledger.group_id, lease)
+        if offset < end:
+            await store.read_again(flow.target, flow.ledger_topic, ledger, generation)
+        return _Sent(offset, at, generation)
 
     async def _regain(self, reopen: Callable[[], Awaitable[None]]) -> None:
         """Find out who leads; if nobody does, we go on."""

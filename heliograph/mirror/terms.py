@@ -12,7 +12,7 @@ from heliograph.kafka.compression import Codec
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.access import Role, for_executors, metadata_max_age_ms, security_of
-from heliograph.mirror.model import FlowTerms
+from heliograph.mirror.model import MEMORY_MS, FlowTerms
 
 FETCH_MAX_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
@@ -32,6 +32,7 @@ def terms_of(
     term: int | None,
     source_cluster_id: str = "",
     target_cluster_id: str = "",
+    memory_ms: int = MEMORY_MS,
 ) -> FlowTerms:
     """`producer_ids` are by row, `ledger_end` is from where lanes listen, `term` that of our lease, if the flow has
     one."""
@@ -67,6 +68,7 @@ def terms_of(
         target_metadata_max_age_ms=metadata_max_age_ms(flow, Role.TARGET_PRODUCER),
         source_security=_security(settings, flow, Role.SOURCE_CONSUMER, is_local=is_local),
         target_security=_security(settings, flow, Role.TARGET_PRODUCER, is_local=is_local),
+        memory_ms=memory_ms,
         term=term or 0,
         lease_ms=settings.lease_ms if term is not None else 0,
     )

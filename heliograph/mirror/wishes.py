@@ -13,8 +13,19 @@ from typing import Any
 
 from heliograph.config.settings import Flow
 from heliograph.config.starts import StartPoint
+from heliograph.errors import ConfigError
 from heliograph.filters import NameFilter
 from heliograph.mirror.model import Entry
+from heliograph.mirror.stored_json import (
+    as_fields,
+    as_number,
+    as_offset,
+    as_partition,
+    as_set_time_ms,
+    as_text,
+    as_texts,
+    take,
+)
 
 VERSION = 1
 
@@ -45,11 +56,11 @@ class Wish:
     @classmethod
     def parse(cls, rest: list[Any], fields: Mapping[str, Any] | None) -> Wish:
         """`rest` is what follows in the key; without fields it was deleted."""
-        topic, partition = str(rest[0]), int(rest[1])
+        topic, partition = as_text(take(rest, 2)[0]), as_partition(rest[1])
         if fields is None:
             return cls(topic=topic, partition=partition, time_ms=0)
-        offset = None if fields["to"] is None else int(fields["to"])
-        return cls(topic=topic, partition=partition, time_ms=int(fields["ms"]), offset=offset)
+        offset = None if fields["to"] is None else as_offset(fields["to"])
+        return cls(topic=topic, partition=partition, time_ms=as_set_time_ms(fields["ms"]), offset=offset)
 
     def point(self, usual: StartPoint) -> StartPoint:
         return usual if self.offset is None else StartPoint(offsets=((self.partition, self.offset),))
@@ -79,11 +90,13 @@ class Asked:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Asked:
-        return cls(
-            include=tuple(map(str, fields["topics"])),
-            exclude=tuple(map(str, fields["exclude"])),
-            waiting={str(topic): int(number) for topic, number in fields["waiting"].items()},
-        )
+        include, exclude = as_texts(fields["topics"]), as_texts(fields["exclude"])
+        try:
+            NameFilter(include, exclude)
+        except ConfigError as error:
+            raise ValueError("patterns that cannot be used") from error
+        waiting = {topic: as_number(number) for topic, number in as_fields(fields["waiting"]).items()}
+        return cls(include=include, exclude=exclude, waiting=waiting)
 
 
 def first_asked(flow: Flow, before: Asked | None, *, is_new: bool) -> Callable[[tuple[str, int]], bool]:

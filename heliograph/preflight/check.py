@@ -35,6 +35,8 @@ from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.demand import wanted_topics
+from heliograph.mirror.memory import read_expiration_ms
+from heliograph.mirror.obstacles import read_policies
 from heliograph.mirror.topic_configs import first_configs
 from heliograph.preflight import topics
 from heliograph.preflight.access import ADMIN, APP, Access, bootstrap_of, list_accesses
@@ -142,9 +144,15 @@ async def _check_flow(flow: Flow, view: View) -> list[Step]:
     wanted = wanted_topics(flow, source)
     steps = topics.check_factors(flow, source, target)
     steps += topics.check_storage(flow, target)
+    policies = await read_policies(flow, source=view.clusters[flow.source], target=view.clusters[flow.target])
+    steps += topics.check_policies(flow, policies)
     steps += topics.check_names(flow, source, target)
     steps += topics.check_partitions(flow, source, target)
-    steps += topics.check_memory(flow, is_short=await forgets_producers(view.clusters[flow.target]))
+    steps += topics.check_memory(
+        flow,
+        is_short=await forgets_producers(view.clusters[flow.target]),
+        expiration_ms=await read_expiration_ms(view.clusters[flow.target]),
+    )
     limits, unread = await _read_limits(flow, view.clusters[flow.source], view.clusters[flow.target], wanted)
     steps += topics.check_limits(flow, limits, unread)
     records = await _count_records(view.clusters[flow.target], [r for r in wanted.values() if r in target.topics])

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.catalogue import Catalogue
+from heliograph.mirror import memory
 from heliograph.mirror.copynames import names_of, plan_names
 from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
-from heliograph.mirror.obstacles import FORGETFUL
+from heliograph.mirror.obstacles import FORGETFUL, Policies
 from heliograph.preflight.limits import Limits, compare_limits
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 
@@ -59,11 +60,13 @@ def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
     ]
 
 
-def check_memory(flow: Flow, *, is_short: bool) -> list[Step]:
-    """A target whose brokers forget who wrote old records."""
-    if not is_short:
-        return []
-    return [warned("brokers", f'"{flow.target}" {FORGETFUL}', "upgrade them").of(flow.name)]
+def check_memory(flow: Flow, *, is_short: bool, expiration_ms: int | None) -> list[Step]:
+    """How long a target's brokers know who wrote old records; `expiration_ms` is None where they do not tell."""
+    if is_short:
+        return [warned("brokers", f'"{flow.target}" {FORGETFUL}', "upgrade them").of(flow.name)]
+    what = memory.told(flow.target, memory.DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)
+    assumed = " (assumed: the setting is not shown to us, or older than Kafka 3.4)" if expiration_ms is None else ""
+    return [passed("brokers", what + assumed).of(flow.name)]
 
 
 def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
@@ -92,6 +95,22 @@ def check_storage(flow: Flow, target: Catalogue) -> list[Step]:
         return []
     judged = failed if fault.details["is_vital"] else warned
     return [judged("internal topics", f"{fault.what}: {fault.why}", fault.remedy).of(flow.name)]
+
+
+def check_policies(flow: Flow, policies: Policies) -> list[Step]:
+    """Internal topics whose records retention would delete; by the rule of the start."""
+    steps = [
+        (failed if topic.is_vital else warned)("internal topics", f"{fault.what}: {fault.why}", fault.remedy).of(
+            flow.name, subject=topic.topic
+        )
+        for topic, fault in policies.faults(flow)
+    ]
+    if not steps and policies.found:
+        unread = f"; of {len(policies.unread)} it is not shown to us" if policies.unread else ""
+        steps.append(
+            passed("internal topics", f"{len(policies.found)} have cleanup.policy=compact{unread}").of(flow.name)
+        )
+    return steps
 
 
 def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:

@@ -14,7 +14,16 @@ from heliograph.config.properties import property_line
 from heliograph.lab import Cluster
 from heliograph.preflight.check import check_app_user, check_clusters
 from heliograph.preflight.steps import Step, Verdict
-from tests.cluster.mirror import MirrorProcess, View, create_topic, grow_topic, produce, topics, unique
+from tests.cluster.mirror import (
+    MirrorProcess,
+    View,
+    create_topic,
+    grow_topic,
+    produce,
+    set_broker_config,
+    topics,
+    unique,
+)
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
@@ -211,3 +220,29 @@ def app_steps(config: Path, application: dict[str, str], folder: Path) -> list[S
     file = folder / "app.properties"
     file.write_text("".join(f"{property_line(key, value)}\n" for key, value in application.items()))
     return asyncio.run(check_app_user(load_settings(config), file))
+
+
+def test_a_storage_topic_that_is_not_compacted_fails_with_the_command(
+    both: dict[str, Cluster | str], backup: Cluster, tmp_path: Path
+) -> None:
+    storage = create_topic(backup, unique("storage"), 2, config={"cleanup.policy": "compact,delete"})
+    step = only_bad(checked(tmp_path, both, {"backup.offset.storage.topic": storage}))
+    assert (step.verdict, step.step, step.subject) == (FAIL, "internal topics", storage)
+    assert f"--entity-name {storage} --add-config cleanup.policy=compact" in step.remedy
+
+
+def test_how_long_the_target_remembers_producers_is_read_from_its_brokers(
+    both: dict[str, Cluster | str], backup: Cluster, tmp_path: Path
+) -> None:
+    def told(name: str) -> str:
+        (tmp_path / name).mkdir()
+        steps = checked(tmp_path / name, both, {})
+        [what] = [step.what for step in steps if "remembers producers" in step.what]
+        return what
+
+    assert told("default").startswith('"backup" remembers producers for 24 h (producer.id.expiration.ms)')
+    set_broker_config(backup, producer_id_expiration_ms="72000000")
+    try:
+        assert "for 20 h (producer.id.expiration.ms): behind records over 10 h old" in told("shorter")
+    finally:
+        set_broker_config(backup, producer_id_expiration_ms="86400000")

@@ -190,6 +190,8 @@ class FakeCluster:
         self.topics: dict[str, FakeTopic] = {}
         self._cut_off: dict[int, Sight] = {}
         self.groups: dict[str, FakeGroup] = {}
+        self.broker_configs: dict[int, dict[str, str]] = {}
+        """Settings of brokers, by node id."""
         self.versions: dict[int, tuple[int, int]] = {key: module.VERSIONS for key, module in HANDLERS.items()}
         self.calls: list[Call] = []
         """Every request that arrived, in order."""

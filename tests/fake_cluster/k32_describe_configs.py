@@ -1,4 +1,7 @@
-"""DescribeConfigs, versions 1 to 4, of topics: what was set, and defaults of a few keys. Brokers have no settings."""
+"""DescribeConfigs, versions 1 to 4, of topics: what was set, and defaults of a few keys.
+
+Of brokers, what a test put into `broker_configs`; a broker answers for itself alone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 REQUEST = DescribeConfigsRequest
 VERSIONS = (1, 4)
 UNKNOWN_TOPIC_OR_PARTITION = 3
-TOPIC = 2
+TOPIC, BROKER = 2, 4
 SET_ON_TOPIC, DEFAULT = 1, 5
 DEFAULTS = {
     "cleanup.policy": "delete",
@@ -33,6 +36,8 @@ async def answer(call: Call) -> Any:
 def _describe(call: Call, resource: Any) -> Any:
     topic = call.cluster.topics.get(resource.resource_name) if resource.resource_type == TOPIC else None
     known = {**DEFAULTS, **topic.configs} if topic is not None else {}
+    if resource.resource_type == BROKER and resource.resource_name == str(call.node_id):
+        known = call.cluster.broker_configs.get(call.node_id, {})
     asked = known if resource.configuration_keys is None else resource.configuration_keys
     return _Result(
         error_code=UNKNOWN_TOPIC_OR_PARTITION if resource.resource_type == TOPIC and topic is None else 0,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from heliograph.errors import CorruptBatch, DataError
 from heliograph.kafka.batch import HEADER_SIZE, check_crc, encode_batch, parse_header
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
-from heliograph.mirror.copy import MAX_IN_FLIGHT, MEMORY_DOUBTFUL_MS, TRANSITIONS, PartitionCopy, State
-from heliograph.mirror.model import SEQUENCE_MODULUS, Entry
+from heliograph.mirror.copy import MAX_IN_FLIGHT, TRANSITIONS, PartitionCopy, State
+from heliograph.mirror.model import MEMORY_MS, SEQUENCE_MODULUS, Entry
 from tests.fake_cluster.partition import FakePartition, as_transactional
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, new_records, plain_batch
 
@@ -144,7 +144,7 @@ def test_behind_a_record_that_the_broker_may_have_forgotten_one_batch_is_in_flig
     log, size = large_batches(4, timestamp=5_000)
     copy = new_copy(max_bytes=size)
     copy.take(fetched(log, 0))
-    old = 5_000 + MEMORY_DOUBTFUL_MS + 1
+    old = 5_000 + MEMORY_MS + 1
     for base in (0, 2):
         assert copy.next_piece(now_ms=old, small_bytes=1_000) is not None
         assert copy.next_piece(now_ms=old, small_bytes=1_000) is None

@@ -19,6 +19,7 @@ from heliograph.mirror.formats import Trouble
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.model import LedgerRow
 from heliograph.mirror.outcomes import Outcome
+from heliograph.mirror.refused_records import RefusedRecords
 from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.tenure import Tenure
 from tests.unit.logs import ENTRY
@@ -174,7 +175,7 @@ def test_lanes_that_still_write_are_not_taken_for_another_tool(monkeypatch: pyte
     written = iter(range(100, 1000, 10))
 
     async def read_positions(*_: Any, **__: Any) -> store.Positions:
-        return store.Positions({("t", 0): next(written)}, 0)
+        return store.Positions({("t", 0): next(written)}, RefusedRecords("o"))
 
     async def read_on(*_: Any, **__: Any) -> None:
         flow.ledger.partition(("t", 0)).take_entry(ENTRY.moved(source_offset=next(written)))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from heliograph.config import parse_settings
-from heliograph.errors import ConfigError
+from heliograph.errors import ConfigError, NotCompacted
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.demand import internal_topics, too_few_brokers, topics_beside
+from heliograph.mirror.obstacles import read_policies
 from heliograph.mirror.rights import flow_rights
 from heliograph.preflight.steps import Verdict
-from heliograph.preflight.topics import check_storage
-from tests.fake_cluster import CREATE_TOPICS
+from heliograph.preflight.topics import check_policies, check_storage
+from tests.fake_cluster import CREATE_TOPICS, DESCRIBE_CONFIGS, Call, FakeCluster
 from tests.unit.flows import flow_between
 from tests.unit.samples import BASE
 
@@ -120,6 +122,7 @@ def test_with_the_topic_of_the_positions_it_does_and_says_once_what_else_is_miss
             [step] = check_storage(flow.flow, flow.target.catalogue)
             assert step.verdict is Verdict.WARN
             world.target.create(LEDGER)
+            set_policy(world.target, LEDGER, "compact")
             await flow.target.refresh()
             wishes.append(flow.wants_reopening)
             await flow.open()
@@ -158,3 +161,79 @@ def test_what_is_not_made_needs_neither_brokers_nor_rights() -> None:
         }
         assert made == (names if flow.makes_internal_topics else set())
         assert (too_few_brokers(flow, one_broker, []) is not None) is flow.makes_internal_topics
+
+
+# -- compacted
+
+
+def set_policy(cluster: FakeCluster, topic: str, policy: str) -> None:
+    cluster.topics[topic].configs["cleanup.policy"] = policy
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact"])
+@pytest.mark.parametrize("topic", [LEDGER, OFFSETS])
+def test_a_flow_whose_state_retention_would_delete_does_not_start(topic: str, policy: str) -> None:
+    async def run() -> None:
+        async with flow_between({"orders": 1}, {LEDGER: 1, OFFSETS: 25}) as world:
+            set_policy(world.target, topic, policy)
+            with pytest.raises(NotCompacted) as caught:
+                await world.flow.open()
+            text = str(caught.value)
+            assert f'NOT_COMPACTED: a->b: "{topic}" on "b" has cleanup.policy={policy}, and must have compact' in text
+            assert f"--entity-name {topic} --add-config cleanup.policy=compact" in text
+            policies = await read_policies(world.flow.flow, source=world.flow.source, target=world.flow.target)
+            [step] = check_policies(world.flow.flow, policies)
+            assert (step.verdict, step.subject) == (Verdict.FAIL, topic)
+            assert step.remedy.endswith("cleanup.policy=compact")
+            set_policy(world.target, topic, "compact")
+            await world.flow.open()
+
+    asyncio.run(run())
+
+
+def test_topics_that_others_need_compacted_are_named_once_and_the_flow_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "heliograph")
+    beside = {CONFIGS: 1, "a.checkpoints.internal": 1, "heartbeats": 1}
+    syncs = "mm2-offset-syncs.b.internal"
+
+    async def run() -> None:
+        async with flow_between({"orders": 1, syncs: 1}, beside) as world:
+            set_policy(world.target, CONFIGS, "delete")
+            await world.flow.open()
+            await world.flow.open()
+            policies = await read_policies(world.flow.flow, source=world.flow.source, target=world.flow.target)
+            steps = check_policies(world.flow.flow, policies)
+            assert {step.subject: step.verdict for step in steps} == dict.fromkeys([*beside, syncs], Verdict.WARN)
+
+    asyncio.run(run())
+    assert len(caplog.messages) == 4
+    for name in (*beside, syncs):
+        [line] = [message for message in caplog.messages if f'"{name}"' in message]
+        assert f"--entity-name {name} --add-config cleanup.policy=compact" in line
+
+
+def test_topics_that_we_made_are_compacted_and_settings_that_are_not_shown_stop_nothing() -> None:
+    async def forbid(call: Call) -> Any:
+        answer = await call.proceed()
+        for result in answer.results:
+            result.error_code, result.configs = 29, []
+        return answer
+
+    async def run() -> None:
+        async with flow_between({"orders": 1}) as world:
+            flow = world.flow
+            await flow.open()
+            policies = await read_policies(flow.flow, source=flow.source, target=flow.target)
+            [step] = check_policies(flow.flow, policies)
+            assert (step.verdict, step.what) == (Verdict.PASS, "4 have cleanup.policy=compact")
+        async with flow_between({"orders": 1}, {LEDGER: 1}) as world:
+            flow = world.flow
+            world.target.control(DESCRIBE_CONFIGS, forbid)
+            await flow.open()
+            policies = await read_policies(flow.flow, source=flow.source, target=flow.target)
+            assert not policies.found
+            assert check_policies(flow.flow, policies) == []
+
+    asyncio.run(run())

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from heliograph.errors import CorruptBatch, DataError, PositionUnproven, SecondWriter, TargetTruncated
 from heliograph.kafka.batch import NewRecord, Record, encode_batch, iter_records, parse_header, seal_batch
 from heliograph.kafka.codec.primitives import encode_varint
-from heliograph.mirror.copy import MEMORY_DOUBTFUL_MS, PartitionCopy
+from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.ledger import Grade, PartitionLedger
 from heliograph.mirror.marks import KEY, Marks, mark_of
-from heliograph.mirror.model import Entry
+from heliograph.mirror.model import MEMORY_MS, Entry
 from heliograph.mirror.record import reencode
 from heliograph.mirror.runs import OpenPage, Run
 from heliograph.mirror.settle import Settled, Unsettled, look_between, read_tails, settle
@@ -332,7 +332,7 @@ def test_our_last_batch_gone_from_before_them_is_a_truncated_target() -> None:
 
 
 def test_what_stands_between_is_read_only_where_the_broker_may_have_forgotten_us() -> None:
-    now_ms = 10 * MEMORY_DOUBTFUL_MS
+    now_ms = 10 * MEMORY_MS
     copy = PartitionCopy(ASSIGNMENT, producer_id=PRODUCER_ID, read_committed=False, codec=None, marks=marks())
     copy.settled(ENTRY)
     source = MemoryLog()
@@ -344,7 +344,7 @@ def test_what_stands_between_is_read_only_where_the_broker_may_have_forgotten_us
     assert not copy.must_look(0, now_ms), "it stands where it should"
     copy.acknowledged(3)
     assert not copy.must_look(9, now_ms)
-    assert copy.must_look(9, now_ms + MEMORY_DOUBTFUL_MS + 1)
+    assert copy.must_look(9, now_ms + MEMORY_MS + 1)
     assert copy.next_piece(now_ms=now_ms, small_bytes=0) is not None
     copy.acknowledged(9)
     assert copy.must_look(20, now_ms), "our last record is old"

@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat, OffsetSync
 
-LONGS = st.integers(-(2**63), 2**63 - 1)
+OFFSETS = st.integers(0, 2**63 - 2)
 NAMES = st.text(max_size=40)
 RECORDS = st.one_of(
-    st.builds(OffsetSync, topic=NAMES, partition=st.integers(0, 2**31 - 1), upstream=LONGS, downstream=LONGS),
+    st.builds(OffsetSync, topic=NAMES, partition=st.integers(0, 2**31 - 1), upstream=OFFSETS, downstream=OFFSETS),
     st.builds(
         Checkpoint,
         group=NAMES,
         topic=NAMES,
         partition=st.integers(0, 2**31 - 1),
-        upstream=LONGS,
-        downstream=LONGS,
+        upstream=OFFSETS,
+        downstream=OFFSETS,
         metadata=NAMES,
     ),
-    st.builds(Heartbeat, source=NAMES, target=NAMES, time_ms=LONGS),
+    st.builds(Heartbeat, source=NAMES, target=NAMES, time_ms=st.integers(0, 253_402_300_799_999)),
 )
 VECTORS: list[tuple[OffsetSync | Checkpoint | Heartbeat, str, str]] = [
     (

@@ -15,7 +15,6 @@ import pytest
 from heliograph.errors import LeaseLost
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.log import fetch_partition
 from heliograph.mirror import formats, store
 from heliograph.mirror.here import is_gone, this_process
 from heliograph.mirror.lease import Lease, Process, Tenancy
@@ -70,11 +69,10 @@ class Contender:
     async def follow(self) -> None:
         ledger = self.flow.ledger
         while True:
-            answer = await fetch_partition(self.flow.target, LEDGER, 0, ledger.end, channel="listen", max_wait_ms=5000)
-            for key, value, following in formats.iter_ledger(answer.records, ledger.end):
-                ledger.end = following
-                if isinstance(ledger.take(key, value), Lease):
-                    self.tenure.stir()
+            generation = ledger.generation
+            words = await store.follow(self.flow.target, LEDGER, ledger, max_wait_ms=5000)
+            if ledger.generation != generation or any(isinstance(word, Lease) for word in words):
+                self.tenure.stir()
 
     async def come_to_lead(self) -> None:
         await self.open()
