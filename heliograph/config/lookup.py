@@ -73,6 +73,9 @@ def _find_client(where: Where, name: str) -> Found | None:
 
 def _at_flow(name: str, key: Key) -> Key:
     """Under a flow only these reach the data; `producer.` means the producer of offset-syncs."""
+    if name.startswith(("consumer.override.", "admin.override.")):
+        meaning = "Connect's workers have no such client of a mirror; write it without `override.`"
+        return replace(key, effect=Effect.POINTLESS, meaning=meaning) if key.effect is Effect.HONOURED else key
     admins = ("admin.", "source.admin.", "target.admin.")
     reaches = name.startswith(("consumer.", "source.consumer.", "producer.override.", *admins))
     return key if reaches or key.effect is not Effect.HONOURED else replace(key, effect=Effect.LATER)

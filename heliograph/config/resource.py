@@ -368,6 +368,8 @@ class _Document:
             target=target,
             worker=default_entries({"client.id": f"{source}->{target}", **_WORKER_DEFAULTS}) | clusters.get(target, {}),
             connectors=connectors,
+            source_cluster=clusters.get(source, {}),
+            target_cluster=clusters.get(target, {}),
             states=states,
             place=mirror.place,
         )

@@ -360,6 +360,14 @@ NEVER_READ: dict[str, str] = {
     "offsets.storage.replication.factor": "offset.storage.replication.factor",
 }
 
+OF_THE_WHOLE = tuple(key.name.removesuffix("*") for key in KEYS if key.scope is Scope.GLOBAL and key.own)
+"""How the keys begin that are our own and concern the whole mirror."""
+OTHER_HEARTBEATS = (
+    "emit.heartbeats.enabled", "emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor",
+    "heartbeats.state",
+)  # fmt: skip
+"""Keys that at the top are also for pairs of clusters without a flow."""
+
 DEFAULTS: dict[str, Key] = {key.name: key for key in KEYS}
 
 CONNECTOR_NAMES = frozenset(
