@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from heliograph.cli import layouts
+from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Output
 from heliograph.errors import LabError
 from heliograph.lab import (
@@ -23,7 +25,7 @@ from heliograph.lab import (
     stop_lab,
     write_ready_files,
 )
-from heliograph.render import OutputFormat, render_rows
+from heliograph.render import OutputFormat
 
 lab_app = typer.Typer(
     help="Real Kafka clusters on this machine, to try things on.",
@@ -81,7 +83,7 @@ def lab_status(output: Output = OutputFormat.TABLE, folder: Folder = Path(".lab"
     """Show the brokers; exit code 1 if one is not running."""
     rows = read_lab(folder).status_rows()
     running = sum(row["state"] == "running" for row in rows)
-    typer.echo(render_rows(rows, output, conclusion=f"{running} of {len(rows)} brokers running"))
+    show_rows(rows, output, layouts.LAB, conclusion=f"{running} of {len(rows)} brokers running")
     if running < len(rows):
         raise typer.Exit(EXIT_FAILED)
 
