@@ -104,7 +104,7 @@ def render_table(
     shown = [name for name in shown if name not in common and name != detail and name not in empty]
     if not detail and layout.detail and layout.detail not in empty and layout.detail not in shown:
         shown.append(layout.detail)
-    above = [f"{GAP.join(rows[0][name] for name in common)}"] if common else []
+    above = [", ".join(f"{name}: {rows[0][name]}" for name in common)] if common else []
     drawing = _Drawing(shown, rows, layout, screen, numbers, headings=layout.headings, detail=detail)
     return "\n".join([*above, drawing.fitted().text()])
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import typer
 
+from heliograph.config.parts import State
 from heliograph.render import OutputFormat, Row, render_rows
 from heliograph.tables import NONE, Cells, Layout, Level, Screen, screen_of
 
@@ -32,7 +33,7 @@ def _by_word(column: str, levels: Mapping[str, Level], default: Level) -> Callab
 def _flow_level(row: Cells) -> Level:
     if row["ready"] == "yes":
         return Level.GOOD
-    return Level.BAD if row["state"] == "running" else Level.REST
+    return Level.BAD if row["state"] == State.RUNNING else Level.REST
 
 
 def _group_level(row: Cells) -> Level:
@@ -125,11 +126,11 @@ def show_rows(
     worst_first: bool = False,
 ) -> None:
     """Print rows in their form; `worst_first` puts those of a table into the order of their levels."""
-    ordered = sorted(rows, key=lambda row: _rank(layout, row)) if worst_first and output.is_table else rows
+    ordered = sorted(rows, key=lambda row: rank(layout, row)) if worst_first and output.is_table else rows
     typer.echo(render_rows(ordered, output, conclusion=conclusion, layout=layout, screen=screen()))
 
 
-def _rank(layout: Layout, row: Row) -> int:
+def rank(layout: Layout, row: Row) -> int:
     if layout.level is None:
         return 0
     return layout.level({name: NONE if value is None else str(value) for name, value in row.items()}).rank
