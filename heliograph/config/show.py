@@ -10,6 +10,7 @@ from typing import NamedTuple
 import yaml
 
 from heliograph.config.findings import Config, Entry
+from heliograph.config.key import Effect
 from heliograph.config.keycheck import is_secret_name
 from heliograph.config.parts import Connector, FlowParts, Parts, without_copies
 from heliograph.config.properties import property_line
@@ -94,7 +95,7 @@ def _of_flow(flow: FlowParts) -> Iterator[Effective]:
     for key in sorted(KEYS, key=lambda key: key.name):
         config = config_of(flow, key)
         if key.name.endswith(".*"):
-            if key.own:
+            if key.effect is Effect.HONOURED:
                 yield from _of_family(flow, key.name[:-1], config)
             continue
         entry = next((config[name] for name in (key.name, *key.old_names) if name in config), None)

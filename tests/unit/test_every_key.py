@@ -17,8 +17,10 @@ from heliograph.config.secrets import MASK
 from heliograph.config.show import effective
 from heliograph.config.table import KEYS
 
+FILE_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 OWN_CLASS = "python:tests.unit.test_every_key.SomeNames"
 FAMILIES = {
+    "config.providers.*": ("config.providers.own.class", FILE_PROVIDER),
     "spark.*": ("spark.executor.memory", "1g"),
     "topic.rename.*": ("topic.rename.1.pattern", "x"),
     "group.rename.*": ("group.rename.1.pattern", "x"),
@@ -120,7 +122,8 @@ def complaint(base: Loaded, loaded: Loaded, item: Written) -> str:
     shown = f"{item.name} = {item.value}"
     if loaded.settings is None or any(f'{item.name}"' in finding.what for finding in loaded.findings):
         return ""
-    if loaded.settings == base.settings:
+    before, after = base.settings, loaded.settings
+    if before is not None and (after, after.secrets) == (before, before.secrets):
         return f"{shown}: nothing has changed and nothing was said"
     rows = [row for row in effective(loaded.parts) if row.origin.startswith(loaded.file)]
     is_shown = any(row.key.endswith((item.name, item.key.name)) and row.value in (item.value, MASK) for row in rows)
