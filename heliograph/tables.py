@@ -138,20 +138,20 @@ class _Drawing:
         assert self.screen.width is not None
         return self.screen.width - (2 if self._marks_rows() else 0)
 
-    def _needed(self, widths: Mapping[str, int]) -> int:
-        return sum(widths.values()) + len(GAP) * (len(widths) - 1)
+    def _needed(self) -> int:
+        return sum(self.widths.values()) + len(GAP) * (len(self.widths) - 1)
 
     def fitted(self) -> _Drawing:
         """Without the columns that there is no room for, and with the long ones cut."""
         if self.screen.width is None:
             return self
         for name in self.layout.spare:
-            if self._needed(self._least_widths()) <= self._room():
+            if self._needed() <= self._room():
                 break
             if name in self.names and len(self.names) > 1:
                 self.names.remove(name)
                 del self.widths[name]
-        while self._needed(self.widths) > self._room():
+        while self._needed() > self._room():
             name = max(self._elastic(), key=self.widths.__getitem__, default="")
             if not name or self.widths[name] <= self._least(name):
                 break
@@ -163,12 +163,6 @@ class _Drawing:
 
     def _least(self, name: str) -> int:
         return max(LEAST, cell_len(self._heading(name)))
-
-    def _least_widths(self) -> dict[str, int]:
-        return {
-            name: width if name in self.numbers else min(width, self._least(name))
-            for name, width in self.widths.items()
-        }
 
     def text(self) -> str:
         indent = "  " if self._marks_rows() else ""
