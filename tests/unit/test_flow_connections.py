@@ -172,6 +172,20 @@ def test_overrides_are_shown_with_their_place_and_without_secrets() -> None:
     ]
 
 
+def test_a_secret_of_an_override_belongs_to_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    keys = override("source") | override("target")
+    loaded = property_file({key: value.replace("hunter2", "${env:PASSWORD}") for key, value in keys.items()})
+    assert [reference.owner for reference in loaded.references] == ["a", "b"]
+    settings, flow = one_flow(loaded)
+    security = security_of(settings, flow, Role.SOURCE_CONSUMER)
+    assert "hunter2" not in str(security.properties)
+    monkeypatch.setenv("PASSWORD", "changed")
+    login = security.login(where="a")
+    assert login is not None
+    assert login.options["password"] == "changed"
+
+
 def test_overrides_survive_a_conversion() -> None:
     loaded = property_file(override("source") | override("target"))
     converted = convert(loaded)  # compares the settings
