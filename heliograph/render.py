@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
+from heliograph.tables import NONE, PLAIN, Layout, Screen, render_table
 from heliograph.text import printable
 
 Value = str | int | float | bool | None
@@ -20,20 +21,38 @@ Row = Mapping[str, Value | Sequence[Mapping[str, Value]]]
 
 class OutputFormat(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
+    """A table with all columns."""
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
 
+    @property
+    def is_table(self) -> bool:
+        """For people, not for programs."""
+        return self in (OutputFormat.TABLE, OutputFormat.WIDE)
 
-def render_rows(rows: Sequence[Row], output: OutputFormat, *, conclusion: str = "") -> str:
-    """`conclusion` is a table's last line; programs do not get it."""
+
+_USUAL = Layout()
+
+
+def render_rows(
+    rows: Sequence[Row],
+    output: OutputFormat,
+    *,
+    conclusion: str = "",
+    layout: Layout = _USUAL,
+    screen: Screen = PLAIN,
+) -> str:
+    """`layout` and `screen` say how a table looks, `conclusion` is its last line; programs do not get it."""
     if output is OutputFormat.JSON:
         return json.dumps(rows, indent=2)
     if output is OutputFormat.YAML:
         return _yaml(rows)
     if output is OutputFormat.CSV:
         return _csv(rows)
-    return "\n".join(filter(None, [_table(rows), conclusion]))
+    table = _table(rows, layout, screen, is_wide=output is OutputFormat.WIDE)
+    return "\n".join(filter(None, [table, conclusion]))
 
 
 def render_csv(rows: Sequence[Row]) -> str:
@@ -67,16 +86,8 @@ def _plain(cell: object) -> object:
     return printable(cell) if isinstance(cell, str) else cell
 
 
-def _table(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    headings = list(rows[0])
-    cells = [["-" if row[heading] is None else printable(str(row[heading])) for heading in headings] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    is_number = [all(isinstance(row[heading], int | float | None) for row in rows) for heading in headings]
-
-    def line(texts: Sequence[str]) -> str:
-        columns = zip(texts, widths, is_number, strict=True)
-        return "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in columns).rstrip()
-
-    return "\n".join(line(texts) for texts in [[heading.upper() for heading in headings], *cells])
+def _table(rows: Sequence[Row], layout: Layout, screen: Screen, *, is_wide: bool) -> str:
+    cells = [{name: NONE if value is None else printable(str(value)) for name, value in row.items()} for row in rows]
+    names = rows[0] if rows else {}
+    numbers = frozenset(name for name in names if all(isinstance(row[name], int | float | None) for row in rows))
+    return render_table(cells, layout, screen, numbers=numbers, is_wide=is_wide)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -23,17 +21,15 @@ from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.kafka.names import give_threads
 from heliograph.kafka.open_files import raise_limit
+from heliograph.logs import LogLevel, log, progress, start_log
 from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
 from heliograph.mirror.side_loops import SideLoop
-from heliograph.text import LineFormatter, printable
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
 """A second line of defence: from the stop signal on, the process ends within two seconds whatever hangs."""
-
-log = logging.getLogger("heliograph")
 
 
 def run_mirror(
@@ -43,6 +39,7 @@ def run_mirror(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     secrets: Path | None = None,
+    log_level: LogLevel = LogLevel.INFO,
 ) -> None:
     """Mirror until SIGINT or SIGTERM. Raises ConfigError before anything was changed, if the file is no good."""
 
@@ -55,7 +52,7 @@ def run_mirror(
     settings = load()
     if settings.enabled_flows:
         find_java()
-    _start_log()
+    start_log(level=log_level, folder=Path(os.environ["LOG_DIR"]) if os.environ.get("LOG_DIR") else None)
     raise_limit()
     _say_notes(settings)
     spark_conf = {**settings.spark, **(conf or {})}
@@ -203,14 +200,6 @@ def _give_up(epochs: SparkEpochs) -> NoReturn:
     leave(0)
 
 
-def _start_log() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-
-
 def _say_notes(settings: Settings) -> None:
     for finding in settings.warnings:
         log.warning("%s", finding)
@@ -222,5 +211,4 @@ def _say_notes(settings: Settings) -> None:
 
 
 def _report(line: str) -> None:
-    sys.stdout.write(f"{datetime.now():%H:%M:%S} {printable(line)}\n")
-    sys.stdout.flush()
+    progress.info("%s", line)

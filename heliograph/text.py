@@ -11,9 +11,6 @@ What looks like rich's markup stays: nothing here is printed as markup. Who prin
 
 from __future__ import annotations
 
-import logging
-from types import TracebackType
-
 
 def printable(text: str) -> str:
     """The text with every character that does not print itself as an escape: `\\n`, `\\x1b`, `\\u202e`.
@@ -29,20 +26,6 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for text of our own that has several lines: these stay."""
     return "\n".join(map(printable, text.split("\n")))
-
-
-class LineFormatter(logging.Formatter):
-    """Formats each log record as one line, whatever its message holds; a traceback follows in lines of its own."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
-        record.message = printable(record.message)
-        return super().formatMessage(record)
-
-    def formatException(  # noqa: N802 (logging's name)
-        self,
-        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
-    ) -> str:
-        return printable_lines(super().formatException(ei))
 
 
 def _escape(char: str) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from heliograph.cli import layouts
+from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted
 from heliograph.config import Finding, Severity, inspect_file, load_settings
 from heliograph.config.settings import Settings
@@ -46,10 +48,14 @@ def check(
             "resources; looks at no cluster.",
         ),
     ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also show what is as it should be.")] = False,
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Find what is wrong with a configuration, then with its clusters. Changes nothing. Exit code 1 if anything is."""
+    """Find what is wrong with a configuration, then with its clusters. Changes nothing. Exit code 1 if anything is.
+
+    What is as it should be on the clusters is only counted, unless -v is given; the forms for programs have it all.
+    """
     if print_acls:
         _print_acls(config, secrets, output)
         return
@@ -57,18 +63,20 @@ def check(
         raise typer.BadParameter("needs the clusters, which --offline leaves out", param_hint="--app-user")
     found, settings = _findings(config, offline=offline, secrets=secrets)
     severities = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
-    if output is OutputFormat.TABLE:
+    if output.is_table:
         for finding in found:
             typer.echo(printable(f"{finding.place or config}: {finding.severity}: {finding.text} [{finding.rule}]"))
         typer.echo(", ".join(counted(number, severity) for severity, number in severities.items()))
     steps = [] if offline or settings is None else asyncio.run(_look_at_clusters(settings, app_user))
     verdicts = count_verdicts(steps)
-    if output is not OutputFormat.TABLE:
+    if not output.is_table:
         typer.echo(render_rows([*map(_finding_row, found), *map(_step_row, steps)], output))
     elif steps:
+        shown = [step for step in steps if verbose or step.verdict is not Verdict.PASS]
         conclusion = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
-        rows = [_table_row(step) for step in steps]
-        typer.echo(render_rows(rows, output, conclusion=conclusion))
+        conclusion += " (-v shows all)" if len(shown) < len(steps) else ""
+        rows = [_table_row(step) for step in shown]
+        show_rows(rows, output, layouts.CHECK, conclusion=conclusion, worst_first=True)
     is_bad = severities[Severity.ERROR] or verdicts[Verdict.FAIL]
     if is_bad or (strict and (severities[Severity.WARNING] or verdicts[Verdict.WARN])):
         raise typer.Exit(EXIT_FAILED)
@@ -78,7 +86,7 @@ def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> Non
     from heliograph.mirror.needs import needs_of
 
     needs = needs_of(load_settings(config, secrets=secrets, offline=True))
-    if output is OutputFormat.TABLE:
+    if output.is_table:
         typer.echo(printable_lines("\n".join(need.text() for need in needs)))
     else:
         typer.echo(render_rows([row for need in needs for row in need.rows()], output))

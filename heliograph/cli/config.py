@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from heliograph.cli import layouts
+from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted
 from heliograph.config import Loaded, inspect_file
 from heliograph.config.convert import convert, write_secret_files
 from heliograph.config.secrets import Resolver, compare_places
 from heliograph.config.show import ShowFormat, effective, literal_secrets, render_effective
-from heliograph.render import OutputFormat, render_rows
+from heliograph.render import OutputFormat
 
 config_app = typer.Typer(
     help="What a configuration means, and the same in the other form.",
@@ -87,6 +89,7 @@ def secrets_check(
     first = next(iter(loaded.values()))
     rows = compare_places({place: found.references for place, found in loaded.items()}, literal_secrets(first.parts))
     faults = sum(row["state"] not in ("present", "in clear") for row in rows)
-    typer.echo(render_rows(rows, output, conclusion=f"{counted(len(rows), 'secret')}, {faults} missing or different"))
+    conclusion = f"{counted(len(rows), 'secret')}, {faults} missing or different"
+    show_rows(rows, output, layouts.SECRETS, conclusion=conclusion, worst_first=True)
     if faults:
         raise typer.Exit(EXIT_FAILED)

@@ -34,7 +34,9 @@ Secrets = Annotated[
         file_okay=False,
     ),
 ]
-Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="Form of the result.")]
+Output = Annotated[
+    OutputFormat, typer.Option("-o", "--output", help="Form of the result; wide is a table with all columns.")
+]
 
 
 def parse_groups(pattern: str | None) -> NameFilter | None:

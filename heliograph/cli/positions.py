@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heliograph.cli import layouts
+from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, exact, flow_named
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
@@ -16,7 +18,7 @@ from heliograph.config.starts import StartPoint, parse_point
 from heliograph.config.values import BadValue
 from heliograph.errors import HeliographError
 from heliograph.recovery.forms import PositionsFormat
-from heliograph.render import OutputFormat, render_csv, render_rows
+from heliograph.render import OutputFormat, render_csv
 from heliograph.text import printable
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _show_places(found: Sequence[Place], flow: Flow | None, output: PositionsFor
     else:
         left = sum(place.to_copy or 0 for place in found)
         conclusion = f"{counted(len(found), 'position')}, {counted(left, 'record')} to copy"
-        typer.echo(render_rows(rows, OutputFormat(output.value), conclusion=conclusion))
+        show_rows(rows, OutputFormat(output.value), layouts.POSITIONS, conclusion=conclusion)
 
 
 @positions_app.command(
@@ -208,4 +210,4 @@ def _change(settings: Settings, flow: Flow, plan: Planner, *, execute: bool, out
     )
     if changed.leader:
         conclusion += f", nor could be: {changed.leader} leads {flow.name}"
-    typer.echo(render_rows([change.row() for change in changed.changes], output, conclusion=conclusion))
+    show_rows([change.row() for change in changed.changes], output, layouts.CHANGES, conclusion=conclusion)

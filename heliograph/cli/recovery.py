@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heliograph.cli import layouts
+from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import (
     EXIT_FAILED,
     Configuration,
@@ -21,7 +23,7 @@ from heliograph.cli.options import (
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.recovery.forms import By, TranslationFormat
-from heliograph.render import OutputFormat, render_rows
+from heliograph.render import OutputFormat
 from heliograph.text import printable
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ def acknowledge(
     losses = asyncio.run(apply(settings, flow_named(settings, name), topic=topic, dry_run=dry_run))
     done = "to acknowledge" if dry_run else "acknowledged"
     conclusion = f"{counted(len(losses), 'loss', 'losses')} {done}" if losses else "nothing to acknowledge"
-    typer.echo(render_rows([{"flow": name, **loss.row()} for loss in losses], output, conclusion=conclusion))
+    rows = [{"flow": name, **loss.row()} for loss in losses]
+    show_rows(rows, output, layouts.LOSSES, conclusion=conclusion)
 
 
 def translate(
@@ -107,7 +110,8 @@ def _show_moves(moves: list[Move], output: TranslationFormat, *, is_plan: bool) 
         typer.echo(exact(as_reset_file(moves)), nl=False)
         return
     conclusion = f"{counted(len(moves), 'offset')}; nothing was written" if is_plan else ""
-    typer.echo(render_rows([move.row() for move in moves], OutputFormat(output.value), conclusion=conclusion))
+    rows = [move.row() for move in moves]
+    show_rows(rows, OutputFormat(output.value), layouts.MOVES, conclusion=conclusion, worst_first=True)
 
 
 def _flow_between(settings: Settings, source: str, target: str | None) -> Flow:

@@ -10,6 +10,7 @@ import typer
 from heliograph.cli import EXIT_INTERRUPTED
 from heliograph.cli.options import EXIT_FAILED, EXIT_NOT_STARTED, Configuration, Secrets
 from heliograph.errors import ConfigError, HeliographError, StoreUnusable
+from heliograph.logs import LogLevel
 
 _IS_SECRET = re.compile(r"(?:[.]secret|password|token|(?:access|secret)[.]key)$", re.IGNORECASE)
 """Of Spark's settings, those whose value is a secret; `spark.kubernetes.*.secrets.NAME` names a folder."""
@@ -17,6 +18,7 @@ _IS_SECRET = re.compile(r"(?:[.]secret|password|token|(?:access|secret)[.]key)$"
 
 def run(
     config: Configuration,
+    *,
     clusters: Annotated[
         list[str] | None,
         typer.Option("--clusters", metavar="ALIAS", help="Only flows that end in these."),
@@ -25,14 +27,26 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; may be repeated.")
     ] = None,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="The least that is logged.")] = LogLevel.INFO,
     secrets: Secrets = None,
 ) -> None:
-    """Mirror until stopped by Ctrl-C. A changed configuration is taken up while it runs, as far as it can be."""
+    """Mirror until stopped by Ctrl-C. A changed configuration is taken up while it runs, as far as it can be.
+
+    Progress goes to the standard output, the rest of the log to the standard error; with LOG_DIR in the environment
+    both also go to heliograph.log in that folder.
+    """
     from heliograph.run import leave, run_mirror
 
     code = 0
     try:
-        run_mirror(config, only_targets=clusters or [], master=master, conf=_parse_conf(conf or []), secrets=secrets)
+        run_mirror(
+            config,
+            only_targets=clusters or [],
+            master=master,
+            conf=_parse_conf(conf or []),
+            secrets=secrets,
+            log_level=log_level,
+        )
     except HeliographError as error:
         typer.echo(str(error), err=True)
         code = EXIT_NOT_STARTED if isinstance(error, ConfigError | StoreUnusable) else EXIT_FAILED

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heliograph.cli import layouts
+from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, flow_named, parse_groups
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
@@ -32,10 +34,7 @@ def status(config: Configuration, secrets: Secrets = None, output: Output = Outp
     """
     from heliograph.views.status import read_status
 
-    settings = load_settings(config, secrets=secrets)
-    if not settings.flows:
-        raise ConfigError("there is no flow: there is nothing to show", where=settings.file)
-    found = asyncio.run(read_status(settings))
+    found = asyncio.run(read_status(_load_flows(config, secrets)))
     _show_status(found, output)
     if not all(flow.is_ready for flow in found if flow.is_to_run):
         raise typer.Exit(EXIT_FAILED)
@@ -43,7 +42,7 @@ def status(config: Configuration, secrets: Secrets = None, output: Output = Outp
 
 def _show_status(found: Sequence[FlowStatus], output: OutputFormat) -> None:
     """A table has the worst first, and below it what keeps flows from being ready."""
-    if output is not OutputFormat.TABLE:
+    if not output.is_table:
         typer.echo(render_rows([flow.full_row() for flow in found], output))
         return
     ranked = sorted(found, key=lambda flow: flow.rank)
@@ -52,7 +51,8 @@ def _show_status(found: Sequence[FlowStatus], output: OutputFormat) -> None:
     wanted = [flow for flow in found if flow.is_to_run]
     ready = f"{sum(flow.is_ready for flow in wanted)} of {counted(len(wanted), 'flow')} ready"
     conclusion = ", ".join([ready, *(f"{number} {state}" for state, number in others.items())])
-    typer.echo(render_rows([flow.row() for flow in ranked], output, conclusion="\n".join([*faults, conclusion])))
+    rows = [flow.row() for flow in ranked]
+    show_rows(rows, output, layouts.STATUS, conclusion="\n".join([*map(printable, faults), conclusion]))
 
 
 def topics(
@@ -76,7 +76,7 @@ def topics(
     settings = _load_flows(config, secrets)
     flows = settings.enabled_flows if name is None else (flow_named(settings, name),)
     found, problems, unread = asyncio.run(read_topics(settings, flows))
-    if found or not problems or output is not OutputFormat.TABLE:
+    if found or not problems or not output.is_table:
         _show_topics(found, output, by_partition=by_partition, diff=diff)
     if diff:
         problems += unread + _not_compared(flows, found)
@@ -104,13 +104,16 @@ def _show_topics(found: Sequence[TopicView], output: OutputFormat, *, by_partiti
         rows = [row for view in found for row in view.difference_rows()]
         changed = sum(bool(view.differing) for view in found)
         conclusion = f"{counted(len(rows), 'setting')} of {counted(changed, 'topic')} would be changed"
+        layout = layouts.TOPIC_DIFFERENCES
     elif by_partition:
         rows = [row for view in found for row in view.partition_rows()]
         conclusion = counted(len(rows), "partition")
+        layout = layouts.TOPIC_PARTITIONS
     else:
         rows = [view.row() for view in found]
         conclusion = _count_states(found)
-    typer.echo(render_rows(rows, output, conclusion=conclusion))
+        layout = layouts.TOPICS
+    show_rows(rows, output, layout, conclusion=conclusion)
 
 
 def _count_states(found: Sequence[TopicView]) -> str:
@@ -125,10 +128,13 @@ def groups(
     pattern: Annotated[
         str | None, typer.Option("--groups", metavar="PATTERN", help="Only these groups, by a Java regular expression.")
     ] = None,
+    by_partition: Annotated[bool, typer.Option("--partitions", help="Also a row for each partition.")] = False,
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show consumer groups on both clusters of each flow, and what each would read again if it moved now.
+
+    -o wide and the forms for programs have the partitions too.
 
     If the source does not answer, what was last seen of it stands on the target. Exit code 1 if a target does not, or
     if a group cannot have the name that it would have there.
@@ -137,8 +143,8 @@ def groups(
 
     wanted = parse_groups(pattern)
     found, problems = asyncio.run(read_groups(_load_flows(config, secrets), wanted=wanted))
-    if found or not problems or output is not OutputFormat.TABLE:
-        _show_groups(found, output)
+    if found or not problems or not output.is_table:
+        _show_groups(found, output, by_partition=by_partition)
     for problem in problems:
         typer.echo(printable(problem), err=True)
     if problems:
@@ -153,23 +159,22 @@ def _load_flows(config: Path, secrets: Path | None) -> Settings:
     return settings
 
 
-def _show_groups(found: Sequence[GroupView], output: OutputFormat) -> None:
-    """Two tables, or rows of one shape whose `kind` says which table they are of."""
+def _show_groups(found: Sequence[GroupView], output: OutputFormat, *, by_partition: bool) -> None:
+    """One table or two, or rows of one shape whose `kind` says which table they are of."""
     group_rows = [view.row() for view in found]
-    if output is OutputFormat.TABLE:
-        left_out = {"commits read every s"}
-        left_out |= {"target group"} if all(view.group == view.target_group for view in found) else set()
-        group_rows = [{name: value for name, value in row.items() if name not in left_out} for row in group_rows]
+    if output.is_table and all(view.group == view.target_group for view in found):
+        group_rows = [{name: value for name, value in row.items() if name != "target group"} for row in group_rows]
     place_rows = [{"flow": view.flow, **row} for view in found for row in view.place_rows()]
-    if output is not OutputFormat.TABLE:
+    if not output.is_table:
         keys = dict.fromkeys(key for row in (*group_rows, *place_rows) for key in row)
         rows = [("group", row) for row in group_rows] + [("partition", row) for row in place_rows]
         typer.echo(render_rows([{"kind": kind, **dict.fromkeys(keys), **row} for kind, row in rows], output))
         return
-    if found:
-        typer.echo(render_rows(group_rows, output) + "\n")
     again = sum(view.reread or 0 for view in found)
     conclusion = f"{counted(len(found), 'group')}, {counted(again, 'record')} would be read again"
     if (every_s := max((view.read_every_s or 0.0 for view in found), default=0.0)) > 0:
         conclusion += f"; commits are read every {every_s:.3g} s"
-    typer.echo(render_rows(place_rows, output, conclusion=conclusion))
+    if by_partition or output is OutputFormat.WIDE:
+        show_rows(place_rows, output, layouts.GROUP_PLACES, worst_first=True)
+        typer.echo("")
+    show_rows(group_rows, output, layouts.GROUPS, conclusion=conclusion, worst_first=True)

@@ -23,7 +23,7 @@ from heliograph.config.values import BadValue, parse_address, parse_value, split
 from heliograph.errors import ConfigError
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, security_of
+from heliograph.mirror.access import Role, Way, addresses, cluster_security, way_of
 from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
 from heliograph.renaming import Renames, RenamingPolicy, with_rules, without_rules
 
@@ -173,17 +173,11 @@ def settings_of_flow(settings: Settings, flow: Flow) -> ClientSettings:
 
 def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> Access:
     cluster = settings.clusters[alias]
-    own = Security(
-        cluster.security_protocol,
-        {key: value for key, value in cluster.properties.items() if key not in cluster.references},
-        cluster.references,
-        settings.secrets,
-    )
-    first = next((security_of(settings, flow, Role.TARGET_ADMIN) for flow in flows), own)
-    bootstrap = tuple(BrokerAddress.parse(text) for text in cluster.bootstrap_servers)
-    if not bootstrap:
+    own = Way(addresses(cluster.bootstrap_servers), cluster_security(settings, cluster))
+    way = next((way_of(settings, flow, Role.TARGET_ADMIN) for flow in flows), own)
+    if not way.bootstrap:
         raise ConfigError(f'cluster "{alias}" has no bootstrap servers', where=settings.file)
-    return Access(alias=alias, bootstrap=bootstrap, security=first)
+    return Access(alias=alias, bootstrap=way.bootstrap, security=way.security)
 
 
 def _common_policy(flows: Iterable[Flow], *, where: str) -> ReplicationPolicy:

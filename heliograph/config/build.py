@@ -18,7 +18,19 @@ from heliograph.config.names import (
     build_renames,
     build_topic_filter,
 )
-from heliograph.config.parts import Connector, FlowParts, Parts, State, admin_client, source_consumer, target_producer
+from heliograph.config.parts import (
+    Connector,
+    FlowParts,
+    Parts,
+    State,
+    source_admin,
+    source_connection,
+    source_consumer,
+    target_admin,
+    target_connection,
+    target_producer,
+    under,
+)
 from heliograph.config.reader import Connectors as _Connectors
 from heliograph.config.reader import Reader as _Reader
 from heliograph.config.settings import (
@@ -35,6 +47,7 @@ from heliograph.config.starts import build_starts
 from heliograph.config.values import BadValue, parse_address, split_list
 from heliograph.renaming import RenamingPolicy
 
+_SECURITY_NAMES = CLIENT_NAMES - {"bootstrap.servers", "security.protocol"}
 _MUST_AGREE = ("replication.policy.class", "replication.policy.separator", "offset-syncs.topic.location")
 """What the connectors of a flow must have in common, or one looks for what the other does not write."""
 
@@ -52,6 +65,7 @@ def build_settings(
     all_flows, flows = flows, _keep_targets(flows, aliases, only_targets, report)
     clusters = _build_clusters(parts, flows, report)
     _check_same_cluster(clusters, parts, report)
+    _check_flows_to_themselves(flows, clusters, parts, report)
     top = _Reader({key: entry for part in parts for key, entry in part.top.items()})
     everywhere = any(part.heartbeats_everywhere for part in parts)
     settings = Settings(
@@ -88,12 +102,8 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         )
     _check_aliases_kept(parts, flow.config, report)
     _check_agreement(parts, report)
-    clients = {
-        "source_admin": admin_client(flow.config, "source"),
-        "source_consumer": source_consumer(flow.config),
-        "target_admin": admin_client(flow.config, "target"),
-        "target_producer": target_producer(parts.worker, flow.config),
-    }
+    _check_connections_agree(parts, report)
+    clients = _build_clients(parts, report)
     texts = {role: _texts(config) for role, config in clients.items()}
     consumer, producer = texts["source_consumer"], texts["target_producer"]
     exactly_once = store.text("exactly.once.source.support")
@@ -153,6 +163,43 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         auto_restart=_build_auto_restart(flow),
         stall_timeout_ms=flow.number("stall.timeout.ms"),
     )
+
+
+def _build_clients(parts: FlowParts, report: Report) -> dict[str, Config]:
+    """What each client of the flow is given besides its cluster's connection settings, by its role in `Flow`.
+
+    As in MM2 a client's own keys win over those of the flow's `source.cluster.*` and `target.cluster.*`, and these
+    over the cluster's.
+    """
+    source, target = source_connection(parts), target_connection(parts)
+    clients = {
+        "source_admin": source | source_admin(parts),
+        "source_consumer": source | source_consumer(parts),
+        "target_admin": target | target_admin(parts),
+        "target_producer": target | target_producer(parts),
+    }
+    return {role: _with_addresses(config, report) for role, config in clients.items()}
+
+
+def _with_addresses(config: Config, report: Report) -> Config:
+    """The same with its bootstrap servers, if it has some, in one form."""
+    servers = config.get("bootstrap.servers")
+    if servers is None:
+        return config
+    addresses = _addresses(servers, servers.key, report)
+    rest = {key: entry for key, entry in config.items() if entry is not servers}
+    return rest | ({"bootstrap.servers": replace(servers, value=",".join(addresses))} if addresses else {})
+
+
+def _addresses(servers: Entry, name: str, report: Report) -> list[str]:
+    """Bootstrap servers as `host:port`, each once; faults are reported under the key's name."""
+    addresses: list[str] = []
+    for text in dict.fromkeys(split_list(servers.value)) if not servers.is_missing else ():
+        try:
+            addresses += [parse_address(text)] if text else []
+        except BadValue as error:
+            report.error("bad-value", f'"{name}" {error.hidden if servers.reference else error}', servers)
+    return list(dict.fromkeys(addresses))
 
 
 def _build_auto_restart(flow: _Reader) -> AutoRestart | None:
@@ -259,6 +306,23 @@ def _check_agreement(parts: FlowParts, report: Report) -> None:
             )
 
 
+def _check_connections_agree(parts: FlowParts, report: Report) -> None:
+    """A flow has one way to each of its clusters, whichever connector's work it is."""
+    first = parts.first_connector
+    for config in parts.connectors.values():
+        for side, cluster in (("source", parts.source_cluster), ("target", parts.target_cluster)):
+            for name, entry in under(config, f"{side}.cluster.").items():
+                there = first.get(f"{side}.cluster.{name}")
+                is_own = name in CLIENT_NAMES and cluster.get(name) is not entry
+                if is_own and (there is None or there.value != entry.value):
+                    report.error(
+                        "connectors-differ",
+                        f'"{side}.cluster.{name}" of {parts.name} is not the same in all of its connectors',
+                        entry,
+                        remedy="write the same value in all connectors of the flow",
+                    )
+
+
 def _without_storage_topics(flows: list[Flow]) -> list[Flow]:
     """Storage topics lie on targets, which may be the sources of other flows."""
     storage = frozenset(
@@ -325,7 +389,7 @@ def _clusters_entry(parts: Iterable[Parts]) -> Entry | None:
 def _build_clusters(parts: Sequence[Parts], flows: Collection[Flow], report: Report) -> dict[str, ClusterSettings]:
     """Each cluster once; two documents must say the same of it."""
     clusters: dict[str, ClusterSettings] = {}
-    needed = {alias for flow in flows if flow.enabled for alias in (flow.source, flow.target)}
+    needed = {alias for flow in flows if flow.enabled for alias in _without_servers(flow)}
     for part in parts:
         for alias, config in part.clusters.items():
             place = _clusters_entry(parts) or next((flow.place for flow in part.flows), None)
@@ -339,6 +403,15 @@ def _build_clusters(parts: Sequence[Parts], flows: Collection[Flow], report: Rep
                     remedy="give the clusters different aliases, or run the documents one by one",
                 )
     return clusters
+
+
+def _without_servers(flow: Flow) -> Iterable[str]:
+    """The clusters of a flow that it does not bring bootstrap servers for, to all of its clients."""
+    sides = {
+        flow.source: (flow.source_admin, flow.source_consumer),
+        flow.target: (flow.target_admin, flow.target_producer),
+    }
+    return [alias for alias, clients in sides.items() if not all("bootstrap.servers" in client for client in clients)]
 
 
 def _difference(one: ClusterSettings, other: ClusterSettings) -> str:
@@ -357,13 +430,7 @@ def _build_cluster(
     alias: str, config: Config, report: Report, *, needed: bool, place: Entry | Place | None
 ) -> ClusterSettings:
     servers = config.get("bootstrap.servers")
-    addresses: list[str] = []
-    for text in dict.fromkeys(split_list(servers.value)) if servers and not servers.is_missing else ():
-        try:
-            addresses += [parse_address(text)] if text else []
-        except BadValue as error:
-            hidden = servers is not None and servers.reference
-            report.error("bad-value", f'"{alias}.bootstrap.servers" {error.hidden if hidden else error}', servers)
+    addresses = _addresses(servers, f"{alias}.bootstrap.servers", report) if servers else []
     if needed and not (servers and split_list(servers.value)):
         report.error(
             "no-bootstrap-servers",
@@ -373,20 +440,19 @@ def _build_cluster(
         )
     protocol = config.get("security.protocol")
     client_id = config.get("client.id")
-    own = {"bootstrap.servers", "security.protocol"}
     return ClusterSettings(
         alias=alias,
-        bootstrap_servers=tuple(dict.fromkeys(addresses)),
+        bootstrap_servers=tuple(addresses),
         security_protocol=protocol.value.strip().upper() if protocol else "PLAINTEXT",
         client_id=client_id.value if client_id else "",
-        properties={key: entry.value for key, entry in config.items() if key in CLIENT_NAMES and key not in own},
-        references=_references({key: entry for key, entry in config.items() if key not in own}),
+        properties={key: entry.value for key, entry in config.items() if key in _SECURITY_NAMES},
+        references=_references(config),
     )
 
 
 def _references(config: Config) -> dict[str, str]:
-    """Connection settings with placeholders, as written."""
-    return {key: entry.reference for key, entry in config.items() if entry.reference and key in CLIENT_NAMES}
+    """Settings of security with placeholders, as written."""
+    return {key: entry.reference for key, entry in config.items() if entry.reference and key in _SECURITY_NAMES}
 
 
 def _check_same_cluster(clusters: Mapping[str, ClusterSettings], parts: Sequence[Parts], report: Report) -> None:
@@ -408,3 +474,26 @@ def _check_same_cluster(clusters: Mapping[str, ClusterSettings], parts: Sequence
                     remedy="a cluster cannot be mirrored to itself",
                 )
                 break
+
+
+def _check_flows_to_themselves(
+    flows: Iterable[Flow], clusters: Mapping[str, ClusterSettings], parts: Sequence[Parts], report: Report
+) -> None:
+    """Addresses that a flow has of its own may lead to its other side."""
+    places = {flow.name: flow.place for part in parts for flow in part.flows}
+    for flow in flows:
+        own = [client.get("bootstrap.servers") for client in (flow.source_admin, flow.target_admin)]
+        if any(own):
+            source, target = (
+                set(split_list(text.lower()))
+                if text
+                else {address.lower() for address in clusters[alias].bootstrap_servers}
+                for text, alias in zip(own, (flow.source, flow.target), strict=True)
+            )
+            if source & target:
+                report.error(
+                    "same-cluster",
+                    f"source and target of {flow.name} are the same cluster: they have a bootstrap server in common",
+                    places.get(flow.name),
+                    remedy="a cluster cannot be mirrored to itself",
+                )

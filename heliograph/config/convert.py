@@ -24,10 +24,11 @@ from heliograph.config.load import Loaded, inspect_content
 from heliograph.config.lookup import find_key
 from heliograph.config.parts import ROLES, Connector, FlowParts, Parts, State, without_copies
 from heliograph.config.properties import property_line
+from heliograph.config.reads import BLOCKS
 from heliograph.config.resource import ALLOWED_IN_CONFIG, ANNOTATION
 from heliograph.config.secrets import Resolver, secret_reference, shown_reference
 from heliograph.config.settings import ClusterSettings, Flow, Settings
-from heliograph.config.table import DEFAULTS, owner_of
+from heliograph.config.table import DEFAULTS, OF_THE_WHOLE, OTHER_HEARTBEATS, owner_of
 from heliograph.errors import ConfigError
 
 _OF_THE_WHOLE = ("spark", "epoch_ms", "lease_ms", "executor_secrets", "executor_packages")
@@ -36,16 +37,7 @@ _STATE_KEYS = {
     Connector.CHECKPOINT: "checkpoints.state",
     Connector.HEARTBEAT: "heartbeats.state",
 }
-_BLOCKS = {
-    Connector.SOURCE: "sourceConnector",
-    Connector.CHECKPOINT: "checkpointConnector",
-    Connector.HEARTBEAT: "heartbeatConnector",
-}
 _EMIT = {Connector.CHECKPOINT: "emit.checkpoints.enabled", Connector.HEARTBEAT: "emit.heartbeats.enabled"}
-_FROM_THE_TOP = ("spark.", "epoch.", "lease.")
-_OTHER_HEARTBEATS = (
-    "emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor", "heartbeats.state",
-)  # fmt: skip
 _SHARED = {
     Connector.SOURCE: (),
     Connector.CHECKPOINT: ("topics", "replication.policy.", "offset-syncs.topic.location", "emit.offset-syncs."),
@@ -143,7 +135,7 @@ def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str,
     """Keys and values; a key may come twice."""
     yield "clusters", ", ".join(dict.fromkeys(alias for part in parts for alias in part.clusters))
     for part in parts:
-        top = {key: entry for key, entry in part.top.items() if key.startswith(_FROM_THE_TOP)}
+        top = {key: entry for key, entry in part.top.items() if key.startswith(OF_THE_WHOLE)}
         yield from ((key, _written(key, entry, "", result)) for key, entry in (top | _other_heartbeats(part)).items())
     yield "emit.heartbeats.enabled", str(any(part.heartbeats_everywhere for part in parts)).lower()
     for part in parts:
@@ -162,7 +154,8 @@ def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str,
 
 def _other_heartbeats(part: Parts) -> Config:
     """What the top says about heartbeats of pairs without a flow."""
-    return {key: part.top[key] for key in _OTHER_HEARTBEATS if part.heartbeats_everywhere and key in part.top}
+    keys = OTHER_HEARTBEATS[1:] if part.heartbeats_everywhere else ()
+    return {key: part.top[key] for key in keys if key in part.top}
 
 
 def _cluster_lines(config: Config, alias: str, result: Converted) -> Iterator[tuple[str, str]]:
@@ -300,14 +293,14 @@ def _unused(text: str, used: Mapping[str, object]) -> str:
 
 
 def _document(flow: FlowParts, part: Parts, label: str, result: Converted) -> dict[str, Any]:
-    top = {key: entry for key, entry in part.top.items() if key.startswith(_FROM_THE_TOP)}
+    top = {key: entry for key, entry in part.top.items() if key.startswith(OF_THE_WHOLE)}
     annotations = {f"{ANNOTATION}{key}": _written(key, entry, "", result) for key, entry in top.items()}
     if part.heartbeats_everywhere:
         annotations[f"{ANNOTATION}emit.heartbeats.enabled"] = "true"
     annotations |= {f"{ANNOTATION}{k}": _written(k, entry, "", result) for k, entry in _other_heartbeats(part).items()}
     mirror: dict[str, Any] = {"sourceCluster": flow.source, "targetCluster": flow.target}
     for kind, config in flow.connectors.items():
-        mirror[_BLOCKS[kind]] = _connector(kind, config, flow, part, result)
+        mirror[BLOCKS[kind]] = _connector(kind, config, flow, part, result)
     # The first document names all clusters: their order is that of the flows, and some may have no flow.
     aliases = [alias for alias in part.clusters if flow is part.flows[0] or alias in (flow.source, flow.target)]
     return {

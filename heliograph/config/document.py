@@ -24,6 +24,9 @@ _ROLE_WORDS = {
     Role.LATER: "no effect yet",
 }
 
+_FIELD_WORDS = {"replicas": "`0` pauses; another number has no effect"}
+"""Of fields of which more is to be said."""
+
 _INTRODUCTION = """\
 # Configuration
 
@@ -50,9 +53,14 @@ Where a key of a property file may stand, by its scope:
 | global | `key` |
 | flow | `key` for all flows, `<A>-><B>.key` for one; the latter wins |
 | target | `<B>.key`, where B is the target; those of the storage topics also as `key`, which then wins |
-| cluster | `<X>.key`, or `key` for all clusters; the former wins |
+| cluster | `<X>.key`, or `key` for all clusters; the former wins; for one flow `<A>-><B>.source.cluster.key` and \
+`<A>-><B>.target.cluster.key`, which win over both |
 | client | `<X>.consumer.key` of a source, `<X>.producer.key` of a target; for one flow `<A>-><B>.source.consumer.key` \
-and `<A>-><B>.producer.override.key` |
+and `<A>-><B>.producer.override.key`; these win over those of the cluster |
+
+A flow's `source.cluster.*` and `target.cluster.*` hold for all of its clients, on executors too. MM2 differs in two
+points: where the cluster or the top level has the same key, it goes by that one, and the data's producer never looks
+at `target.cluster.*`. A key that asks for encryption is not passed over here.
 
 A key that MM2 ignores at the place where it stands gives a warning that names the right place, and so does one that
 resembles no known key. A misspelt key, a value of the wrong type and a key that would change records are errors.
@@ -91,8 +99,8 @@ _RESOURCES = """\
 documents; those of other kinds are passed over with a word. Settings are those that Strimzi would give to Connect, with
 its defaults: group `mirrormaker2-cluster`, storage topics `mirrormaker2-cluster-offsets`, `-configs` and `-status`,
 connectors named `<A>-><B>.MirrorSourceConnector` and so on. A connector whose block is absent does not run.
-`replicas: 0` pauses all flows of a document. Settings of the whole mirror stand in annotations, as in
-`{annotation}epoch.ms: "60000"`.
+`replicas: 0` pauses all flows of a document; another number has no effect, for one process runs all flows. Settings
+of the whole mirror stand in annotations, as in `{annotation}epoch.ms: "60000"`.
 """
 
 
@@ -118,7 +126,7 @@ def render() -> str:
 
 def _fields_table() -> str:
     rows = [
-        f"| {level} | `{name}` | {_ROLE_WORDS[role]} |\n"
+        f"| {level} | `{name}` | {_FIELD_WORDS.get(name, _ROLE_WORDS[role])} |\n"
         for level, fields in LEVELS.items()
         for name, role in fields.items()
     ]

@@ -13,6 +13,7 @@ from heliograph.config.lint import lint
 from heliograph.config.mm2file import read_mm2_file
 from heliograph.config.parts import Parts
 from heliograph.config.properties import parse_properties
+from heliograph.config.reads import report_unread
 from heliograph.config.resource import read_resources
 from heliograph.config.secrets import Reference, Resolver
 from heliograph.config.settings import Settings
@@ -84,6 +85,7 @@ def inspect_content(
     if parts:
         settings = build_settings(parts, report, only_targets=only_targets)
         lint(parts, settings, report)
+        report_unread(parts, report)
         found = replace(settings, findings=report.findings, secrets=resolver.reader())
         settings = None if report.has_errors else found
     return Loaded(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from heliograph.config.clientkeys import CLIENT_KEYS, CONNECTION_KEYS
 from heliograph.config.key import Effect, Key, Where
-from heliograph.config.table import KEYS, NEVER_READ
+from heliograph.config.table import KEYS, MEANT, NEVER_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,9 @@ def _find_client(where: Where, name: str) -> Found | None:
 
 def _at_flow(name: str, key: Key) -> Key:
     """Under a flow only these reach the data; `producer.` means the producer of offset-syncs."""
+    if name.startswith(("consumer.override.", "admin.override.")):
+        meaning = "Connect's workers have no such client of a mirror; write it without `override.`"
+        return replace(key, effect=Effect.POINTLESS, meaning=meaning) if key.effect is Effect.HONOURED else key
     admins = ("admin.", "source.admin.", "target.admin.")
     reaches = name.startswith(("consumer.", "source.consumer.", "producer.override.", *admins))
     return key if reaches or key.effect is not Effect.HONOURED else replace(key, effect=Effect.LATER)
@@ -100,13 +103,15 @@ def _place_hint(row: Key, name: str) -> str:
 
 
 def _nearest(where: Where, name: str) -> str:
+    if name in MEANT:
+        return MEANT[name]
     role, rest, sided = _split_role(name)
     if role in CLIENT_KEYS and where is not Where.TOP:
         prefix = name[: len(name) - len(rest)]
         return prefix + best if (best := _closest(rest, CLIENT_KEYS[role])) else ""
     if sided and role == "cluster":
         return name[: len(name) - len(rest)] + best if (best := _closest(rest, CONNECTION_KEYS)) else ""
-    names = [n for n, rows in _BY_NAME.items() if any(where in row.scope.places for row in rows)]
+    names = [key.name for key in KEYS if where in key.scope.places]  # never an old name
     if where is not Where.FLOW:
         names += CONNECTION_KEYS
     return _closest(name, (n for n in names if not n.endswith(".*")))

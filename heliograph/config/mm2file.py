@@ -136,5 +136,7 @@ def _flow_parts(layers: Layers, source: str, target: str) -> FlowParts:
         target=target,
         worker=worker_config(layers, source, target),
         connectors={kind: connector_config(layers, source, target, kind) | off for kind in Connector},
+        source_cluster=layers.clusters[source],
+        target_cluster=layers.clusters[target],
         place=next((entry.place for entry in written.values()), None),
     )

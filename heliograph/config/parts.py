@@ -40,6 +40,9 @@ class FlowParts:
     worker: Config
     """What MM2's worker on the target gets: storage topics, the data's producer."""
     connectors: Mapping[Connector, Config]
+    source_cluster: Config = field(default_factory=dict)
+    target_cluster: Config = field(default_factory=dict)
+    """The keys of the two clusters, as in `Parts.clusters`."""
     states: Mapping[Connector, State] = field(default_factory=dict)
     """Of connectors that are not to run now."""
     place: Place | None = None
@@ -47,6 +50,11 @@ class FlowParts:
     @property
     def name(self) -> str:
         return f"{self.source}->{self.target}"
+
+    @property
+    def first_connector(self) -> Config:
+        """The keys of the connector that speaks for the flow: the source connector, if it has one."""
+        return next((self.connectors[kind] for kind in Connector if kind in self.connectors), {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,28 +102,57 @@ def under(config: Mapping[str, Entry], prefix: str) -> Config:
     return {key[len(prefix) :]: entry for key, entry in config.items() if key.startswith(prefix) and key != prefix}
 
 
-def source_consumer(connector: Config) -> Config:
-    """What the consumer on the source is given besides the cluster's connection settings."""
-    given = under(connector, "consumer.") | under(connector, "source.consumer.")
-    return {key: entry for key, entry in given.items() if connector.get(f"source.cluster.{key}") is not entry}
+def source_connection(flow: FlowParts) -> Config:
+    """Connection settings of the source that the flow overrides: `A->B.source.cluster.*`."""
+    return _overridden(flow.first_connector, flow.source_cluster, "source")
 
 
-def target_producer(worker: Config, connector: Config) -> Config:
-    """What the producer of the data is given besides those: the worker's keys, then the flow's overrides.
+def target_connection(flow: FlowParts) -> Config:
+    """Connection settings of the target that the flow overrides: `A->B.target.cluster.*`."""
+    return _overridden(flow.first_connector, flow.target_cluster, "target")
+
+
+def _overridden(connector: Config, cluster: Config, side: str) -> Config:
+    given = under(connector, f"{side}.cluster.")
+    return {key: entry for key, entry in given.items() if key in CLIENT_NAMES and cluster.get(key) is not entry}
+
+
+def source_consumer(flow: FlowParts) -> Config:
+    """What is said of the consumer on the source alone."""
+    return _own(flow.first_connector, flow.source_cluster, "consumer.", "source.consumer.")
+
+
+def target_producer(flow: FlowParts) -> Config:
+    """What is said of the producer of the data alone: the worker's keys, then the flow's overrides.
 
     `A->B.producer.x` is not among them: in MM2 it reaches the producer of offset-syncs only.
     """
-    given = under(worker, "producer.") | under(connector, "producer.override.")
-    return {key: entry for key, entry in given.items() if worker.get(key) is not entry}
+    of_worker = _own(flow.worker, flow.target_cluster, "producer.")
+    return of_worker | _own(flow.first_connector, flow.target_cluster, "producer.override.")
 
 
-def admin_client(connector: Config, side: str) -> Config:
-    """What the admin client on the source or target is given besides those."""
-    given = under(connector, "admin.") | under(connector, f"{side}.admin.")
+def source_admin(flow: FlowParts) -> Config:
+    """What is said of the admin client on the source alone."""
+    return _admin(flow.first_connector, flow.source_cluster, "source")
+
+
+def target_admin(flow: FlowParts) -> Config:
+    """What is said of the admin client on the target alone."""
+    return _admin(flow.first_connector, flow.target_cluster, "target")
+
+
+def _admin(connector: Config, cluster: Config, side: str) -> Config:
+    given = _own(connector, cluster, "admin.", f"{side}.admin.")
+    return {key: entry for key, entry in given.items() if key in ADMIN}
+
+
+def _own(config: Config, cluster: Config, *prefixes: str) -> Config:
+    """A client's keys under some prefixes, the last of which wins, without the copies of its cluster's."""
     return {
         key: entry
-        for key, entry in given.items()
-        if key in ADMIN and connector.get(f"{side}.cluster.{key}") is not entry
+        for prefix in prefixes
+        for key, entry in under(config, prefix).items()
+        if cluster.get(key) is not entry
     }
 
 

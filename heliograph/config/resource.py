@@ -195,8 +195,10 @@ class _Document:
 
     def _declare_providers(self, spec: Map) -> None:
         """Before anything is resolved: a worker's providers serve all clusters and connectors."""
-        for node, _ in self._cluster_nodes(spec):
-            own = node.get("config")
+        mirrors = [mirror for mirror, _ in self._nodes.maps(spec, "mirrors", "spec")]
+        blocks = [mirror.get(field) for mirror in mirrors for field in _BLOCKS]
+        for node in (*(node for node, _ in self._cluster_nodes(spec)), *blocks):
+            own = node.get("config") if isinstance(node, Map) else None
             texts = texts_of(own) if isinstance(own, Map) else {}
             self._resolver.declare({key: Entry(key, text) for key, text in texts.items()})
 
@@ -368,6 +370,8 @@ class _Document:
             target=target,
             worker=default_entries({"client.id": f"{source}->{target}", **_WORKER_DEFAULTS}) | clusters.get(target, {}),
             connectors=connectors,
+            source_cluster=clusters.get(source, {}),
+            target_cluster=clusters.get(target, {}),
             states=states,
             place=mirror.place,
         )

@@ -335,6 +335,10 @@ def _owner(key: str, aliases: frozenset[str]) -> str:
     while at >= 0:
         if key[:at] in aliases:
             return key[:at]
+        source, arrow, target = key[:at].partition("->")
+        if arrow and source in aliases and target in aliases:
+            side = key[at + 1 :].partition(".")[0]
+            return {"source": source, "consumer": source, "target": target, "producer": target}.get(side, "")
         at = key.find(".", at + 1)
     return ""
 

@@ -287,6 +287,8 @@ class Settings:
         if self.other_heartbeats is not None:
             is_few = len(self.clusters) <= MAX_ALL_PAIRED
             pairs = list(permutations(self.clusters, 2)) if is_few else [*pairs, *((b, a) for a, b in pairs)]
+        reachable = {alias for alias, cluster in self.clusters.items() if cluster.bootstrap_servers}
+        reachable |= {flow.target for flow in self.flows if "bootstrap.servers" in flow.target_admin}
         for source, target in pairs:
-            if self.clusters[target].bootstrap_servers and (not self.only_targets or target in self.only_targets):
+            if target in reachable and (not self.only_targets or target in self.only_targets):
                 yield source, target

@@ -10,15 +10,21 @@ from typing import NamedTuple
 import yaml
 
 from heliograph.config.findings import Config, Entry
-from heliograph.config.key import Key, Scope
+from heliograph.config.key import Effect
 from heliograph.config.keycheck import is_secret_name
-from heliograph.config.parts import Connector, FlowParts, Parts, source_consumer, target_producer, without_copies
+from heliograph.config.parts import Connector, FlowParts, Parts, without_copies
 from heliograph.config.properties import property_line
+from heliograph.config.reads import (
+    FLOW_SCOPES,
+    WORKER_SCOPES,
+    checkpoint_switch,
+    client_reads,
+    config_of,
+    connection_reads,
+    top_reads,
+)
 from heliograph.config.secrets import MASK, Reference, fingerprint, shown_reference
-from heliograph.config.table import KEYS, owner_of
-
-_FLOW_SCOPES = (Scope.FLOW, Scope.FLOW_ONLY, Scope.ANYWHERE)
-_WORKER_SCOPES = (Scope.WORKER, Scope.WORKER_OR_TOP)
+from heliograph.config.table import KEYS
 
 
 class ShowFormat(StrEnum):
@@ -45,20 +51,34 @@ def shown_value(key: str, entry: Entry) -> str:
 
 def literal_secrets(parts: Iterable[Parts]) -> list[Reference]:
     """Secrets that stand in the file itself."""
+    found = {
+        (key, entry): alias
+        for part in parts
+        for alias, config in [
+            *((alias, without_copies(config)) for alias, config in part.clusters.items()),
+            *(owned for flow in part.flows for owned in _of_clients(flow)),
+        ]
+        for key, entry in config.items()
+        if is_secret_name(key) and entry.value and not entry.reference
+    }
     return [
         Reference("literal", "", key, f"{key} ({entry.place})", alias, fingerprint(entry.value))
-        for part in parts
-        for alias, config in part.clusters.items()
-        for key, entry in without_copies(config).items()
-        if is_secret_name(key) and entry.value and not entry.reference
+        for (key, entry), alias in found.items()
     ]
+
+
+def _of_clients(flow: FlowParts) -> Iterator[tuple[str, Config]]:
+    """What a flow says of its connections, by the cluster that they are to."""
+    for name, entry in (*connection_reads(flow), *client_reads(flow)):
+        is_of_cluster = entry in flow.source_cluster.values() or entry in flow.target_cluster.values()
+        if not is_of_cluster:
+            yield flow.source if name.startswith("source.") else flow.target, {name: entry}
 
 
 def effective(parts: Iterable[Parts]) -> Iterator[Effective]:
     for part in parts:
-        for key, entry in sorted(part.top.items()):
-            if key.startswith(("spark.", "epoch.", "lease.")):
-                yield _of_entry("", key, entry)
+        for key, entry in sorted(top_reads(part)):
+            yield _of_entry("", key, entry)
         for alias, config in part.clusters.items():
             for key, entry in sorted(without_copies(config).items()):
                 yield _of_entry(alias, key, entry)
@@ -71,39 +91,27 @@ def _of_flow(flow: FlowParts) -> Iterator[Effective]:
         if kind not in flow.connectors:
             yield Effective(flow.name, str(kind), "absent", "does not run")
         elif kind in flow.states:
-            yield Effective(flow.name, str(kind), flow.states[kind], str(flow.place or "default"))
-    given = flow.connectors.get(Connector.SOURCE, {})
+            yield Effective(flow.name, str(kind), str(flow.states[kind]), str(flow.place or "default"))
     for key in sorted(KEYS, key=lambda key: key.name):
-        config = _config_of(flow, key)
+        config = config_of(flow, key)
         if key.name.endswith(".*"):
-            if key.own:
+            if key.effect is Effect.HONOURED:
                 yield from _of_family(flow, key.name[:-1], config)
             continue
         entry = next((config[name] for name in (key.name, *key.old_names) if name in config), None)
         if entry is not None:
             yield _of_entry(flow.name, key.name, entry)
-        elif key.default is not None and key.scope in (*_FLOW_SCOPES, *_WORKER_SCOPES):
+        elif key.default is not None and key.scope in (*FLOW_SCOPES, *WORKER_SCOPES):
             yield Effective(flow.name, key.name, key.default, "default")
-    for prefix, clients in (
-        ("source.consumer.", source_consumer(given)),
-        ("producer.override.", target_producer(flow.worker, given)),
-    ):
-        for name, entry in sorted(clients.items()):
-            yield _of_entry(flow.name, prefix + name, entry)
+    for name, entry in (*checkpoint_switch(flow), *connection_reads(flow), *client_reads(flow)):
+        if entry.place is not None:
+            yield _of_entry(flow.name, name, entry)
 
 
 def _of_family(flow: FlowParts, prefix: str, config: Config) -> Iterator[Effective]:
     for name, entry in sorted(config.items()):
         if name.startswith(prefix):
             yield _of_entry(flow.name, name, entry)
-
-
-def _config_of(flow: FlowParts, key: Key) -> Config:
-    if key.scope in _WORKER_SCOPES:
-        return flow.worker
-    if key.scope not in _FLOW_SCOPES:
-        return {}
-    return flow.connectors.get(owner_of(key.name)) or flow.connectors.get(Connector.SOURCE, {})
 
 
 def _of_entry(owner: str, key: str, entry: Entry) -> Effective:

@@ -69,8 +69,22 @@ _GLOBAL_KEYS = (
     _rest("response.http.headers.config"),
     _rest("listeners.https.*", T, None),
     _rest("ssl.client.auth", T, "none"),
-    row("config.providers", LIST, "", Scope.ANYWHERE, L, "names of providers for `${name:path:key}`"),
-    row("config.providers.*", T, None, Scope.ANYWHERE, L, "class and parameters of a provider"),
+    row(
+        "config.providers",
+        LIST,
+        "",
+        Scope.ANYWHERE,
+        P,
+        "a provider is known by `config.providers.<n>.class`",
+    ),
+    row(
+        "config.providers.*",
+        T,
+        None,
+        Scope.ANYWHERE,
+        H,
+        "`config.providers.<n>.class`: what `${n:path:key}` stands for, see Secrets; other keys have no effect",
+    ),
     row("spark.*", T, None, Scope.GLOBAL, H, "given to Spark", own=True),
     row("epoch.ms", N, "60000", Scope.GLOBAL, H, "length of an epoch in milliseconds", low=1000, own=True),
     row(
@@ -362,6 +376,24 @@ NEVER_READ: dict[str, str] = {
     "internal.topic.replication.factor": "offset.storage.replication.factor and its like",
     "configs.storage.topic": "config.storage.topic",
     "offsets.storage.replication.factor": "offset.storage.replication.factor",
+}
+
+OF_THE_WHOLE = tuple(key.name.removesuffix("*") for key in KEYS if key.scope is Scope.GLOBAL and key.own)
+"""How the keys begin that are our own and concern the whole mirror."""
+OTHER_HEARTBEATS = (
+    "emit.heartbeats.enabled", "emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor",
+    "heartbeats.state",
+)  # fmt: skip
+"""Keys that at the top are also for pairs of clusters without a flow."""
+
+# Names that people write for another key; by their letters they resemble the opposite of what is meant.
+MEANT: dict[str, str] = {
+    "topics.whitelist": "topics",
+    "topics.include": "topics",
+    "groups.whitelist": "groups",
+    "groups.include": "groups",
+    "whitelist": "topics",
+    "blacklist": "topics.exclude",
 }
 
 DEFAULTS: dict[str, Key] = {key.name: key for key in KEYS}

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from heliograph.config.parts import State
 from heliograph.config.settings import Heartbeats as Wanted
@@ -19,9 +20,8 @@ from heliograph.errors import ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
-from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror import mm2, store
-from heliograph.mirror.access import admin_security
+from heliograph.mirror.access import Role, admin_way, way_of
 from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.spells import Spell
 from heliograph.naming import HEARTBEATS
@@ -70,9 +70,8 @@ class Heartbeats:
 
     def __init__(self, settings: Settings, *, stands_by: Callable[[str, str], bool] = lambda *_: False) -> None:
         """`stands_by` says of a pair, by its source and target, whether another process writes its heartbeats."""
-        reachable = [alias for alias, cluster in settings.clusters.items() if cluster.bootstrap_servers]
         pairs = settings.heartbeat_pairs()
-        self._targets = [_Target(alias, settings, pairs, stands_by) for alias in reachable]
+        self._targets = [_Target(client, settings, pairs, stands_by) for client in _clients(settings)]
 
     @property
     def written(self) -> int:
@@ -99,36 +98,58 @@ class Heartbeats:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class _Client(NamedTuple):
+    """Which pairs share a client: those into a cluster, but for flows that reach it in a way of their own."""
+
+    alias: str
+    source: str = ""
+    """The source of the one flow that it is for; empty: it is for all others."""
+    others: frozenset[str] = frozenset()
+    """The sources whose flows have a client of their own."""
+
+    def serves(self, pair: Pair) -> bool:
+        source, target = pair
+        return target == self.alias and (source == self.source if self.source else source not in self.others)
+
+
+def _clients(settings: Settings) -> Iterator[_Client]:
+    """Clusters that nobody can reach have none."""
+    for alias in settings.clusters:
+        usual = admin_way(settings, alias)
+        ending = [flow for flow in settings.flows if flow.target == alias]
+        apart = [flow.source for flow in ending if way_of(settings, flow, Role.TARGET_ADMIN) != usual]
+        yield from (_Client(alias, source) for source in apart)
+        if usual.bootstrap:
+            yield _Client(alias, others=frozenset(apart))
+
+
 class _Target:
-    """All pairs that end in one cluster, by one client of it."""
+    """The pairs of one client of one cluster."""
 
     def __init__(
-        self, alias: str, settings: Settings, pairs: Mapping[Pair, Wanted], stands_by: Callable[[str, str], bool]
+        self, client: _Client, settings: Settings, pairs: Mapping[Pair, Wanted], stands_by: Callable[[str, str], bool]
     ) -> None:
         self._stands_by = stands_by
         self.written = 0
         self.failed = 0
-        self._alias = alias
+        self._client = client
+        self._alias = client.alias
         self._schedule = Schedule()
         self._factor = -1
         self._is_topic_there = False
         self._spell = Spell()
-        self._unforeseen = SideLoop("heartbeats", f'not written into "{alias}"')
+        self._unforeseen = SideLoop("heartbeats", f'not written into "{client.alias}"')
         self._changed = asyncio.Event()
-        self._cluster = Cluster(
-            alias,
-            [BrokerAddress.parse(text) for text in settings.clusters[alias].bootstrap_servers],
-            client_id="",
-            security=admin_security(settings, alias),
-        )
+        way = admin_way(settings, client.alias, source=client.source)
+        self._cluster = Cluster(client.alias, way.bootstrap, client_id="", security=way.security)
         self.apply(settings, pairs)
 
     def apply(self, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
-        mine = {pair: wanted for pair, wanted in pairs.items() if pair[1] == self._alias}
+        mine = {pair: wanted for pair, wanted in pairs.items() if self._client.serves(pair)}
         running = {pair: float(wanted.interval_s) for pair, wanted in mine.items() if wanted.state is State.RUNNING}
         self._schedule.set(running, time.monotonic())
         self._factor = next((wanted.replication_factor for wanted in mine.values()), -1)
-        self._cluster.security = admin_security(settings, self._alias)
+        self._cluster.security = admin_way(settings, self._alias, source=self._client.source).security
         self._cluster.client_id = client_id(mine)
         self._changed.set()
 

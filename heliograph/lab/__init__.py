@@ -1,11 +1,12 @@
 """Real Kafka clusters on this machine; imported by the command line and by tests only."""
 
 from heliograph.lab.cluster import Cluster, Lab
+from heliograph.lab.control import Act, change_brokers
 from heliograph.lab.folder import LabRecord, read_lab, stop_lab
 from heliograph.lab.jars import JavaCommand, ensure_jars
 from heliograph.lab.pki import Authority
 from heliograph.lab.progress import Progress, show_progress, silent
-from heliograph.lab.ready import WAYS, remove_ready_files, write_ready_files
+from heliograph.lab.ready import DEFAULT_FOLDER, WAYS, next_commands, remove_ready_files, write_ready_files
 from heliograph.lab.secured import Secured
 from heliograph.lab.spec import (
     DEFAULT_VERSION,
@@ -18,11 +19,13 @@ from heliograph.lab.spec import (
 )
 
 __all__ = [
+    "DEFAULT_FOLDER",
     "DEFAULT_VERSION",
     "ORDINARY_JVM",
     "SUPPORTED_VERSIONS",
     "TEST_JVM",
     "WAYS",
+    "Act",
     "Authority",
     "Cluster",
     "ClusterSpec",
@@ -32,7 +35,9 @@ __all__ = [
     "LabRecord",
     "Progress",
     "Secured",
+    "change_brokers",
     "ensure_jars",
+    "next_commands",
     "parse_cluster_spec",
     "read_lab",
     "remove_ready_files",

@@ -5,7 +5,8 @@
 * The owner asks over the keeper's stdin, one JSON object a line, and gets one line back for each.
 * When the owner is gone, however it went, the pipe ends: the keeper stops every server and removes the data.
 * When the keeper is killed, the kernel kills its servers (PR_SET_PDEATHSIG, Linux).
-* After `detach` the end of the pipe means nothing; SIGTERM ends the lab.
+* After `detach` the end of the pipe means nothing; SIGTERM ends the lab. A socket in the data folder, the door, then
+  lets others of the same user signal servers and start them again, and nothing else.
 
 The keeper holds two locks for as long as it lives: the folder's (given by the owner, so that a folder has one
 lab) and one for each port. It is in a session of its own, out of the reach of Ctrl-C, and has one thread,
@@ -31,6 +32,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+DOOR = "keeper.sock"
+_AT_THE_DOOR = ("signal", "poll", "restart")
+"""What others than the owner may ask for."""
+_PATIENCE_S = 2.0
+"""With somebody who opens the door and says nothing."""
 _PR_SET_PDEATHSIG = 1
 _LOWEST_PORT = 15000
 _USUAL_EPHEMERAL_PORTS = 32768
@@ -43,6 +49,12 @@ def die_with_parent() -> None:
     """To be run in a child between fork and exec. Does nothing where the kernel has no such call."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def short_path(directory: int, path: Path) -> str:
+    """A socket's path by its folder's descriptor, where the system has that: paths of sockets have 100 characters."""
+    by_descriptor = Path(f"/proc/self/fd/{directory}")
+    return str(by_descriptor / path.name) if by_descriptor.exists() else str(path)
 
 
 class Ports:
@@ -103,6 +115,9 @@ class Keeper:
         self._data = data
         self._ports = ports
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, dict[str, Any]] = {}
+        """How each server was started."""
+        self.door: socket.socket | None = None
         self._last: set[str] = set()
         self.detached = False
         self.ended = False
@@ -111,6 +126,7 @@ class Keeper:
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "ports": self._take_ports,
             "start": self._start,
+            "restart": self._restart,
             "signal": self._signal,
             "poll": self._poll,
             "discard": self._discard,
@@ -132,6 +148,7 @@ class Keeper:
     ) -> dict[str, Any]:
         if last:
             self._last.add(name)
+        self._started[name] = {"argv": argv, "env": env, "cwd": cwd, "log": log, "last": last}
         with open(log, "ab") as output:
             self._children[name] = subprocess.Popen(
                 argv,
@@ -143,6 +160,12 @@ class Keeper:
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - one thread only, see above
             )
         return {"pid": self._children[name].pid}
+
+    def _restart(self, *, name: str) -> dict[str, Any]:
+        """A server that has ended, as it was started."""
+        if self._children[name].poll() is None:
+            raise ValueError(f"{name} is running")
+        return self._start(name=name, **self._started[name])
 
     def _signal(self, *, name: str, signal: int) -> dict[str, Any]:
         self._children[name].send_signal(signal)
@@ -161,8 +184,21 @@ class Keeper:
         return {}
 
     def _detach(self) -> dict[str, Any]:
+        self.door = _open_door(self._data)
         self.detached = True
         return {}
+
+    def answer_at_door(self) -> None:
+        """One request of somebody else; whoever is too slow gets no answer."""
+        assert self.door is not None
+        visitor, _ = self.door.accept()
+        with visitor, contextlib.suppress(OSError, ValueError):
+            visitor.settimeout(_PATIENCE_S)
+            with visitor.makefile("rb") as lines:
+                request = json.loads(lines.readline(65536))
+            if request.get("do") not in _AT_THE_DOOR:
+                request["do"] = ""
+            visitor.sendall(json.dumps(self.answer({"id": 0, **request})).encode() + b"\n")
 
     def end(self, *, grace_s: float) -> dict[str, Any]:
         """Stop every server, by force after `grace_s`, and remove the data."""
@@ -173,6 +209,22 @@ class Keeper:
         shutil.rmtree(self._data, ignore_errors=True)
         self.ended = True
         return {}
+
+
+def _open_door(data: Path) -> socket.socket:
+    """A socket that the owner of the lab alone may use."""
+    directory = os.open(data, os.O_RDONLY)
+    try:
+        door = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            door.bind(short_path(directory, data / DOOR))
+        finally:
+            os.umask(before)
+    finally:
+        os.close(directory)
+    door.listen()
+    return door
 
 
 def _stop(children: list[subprocess.Popen[bytes]], deadline: float) -> None:
@@ -199,9 +251,12 @@ def _serve(keeper: Keeper) -> None:
     inputs = [sys.stdin.fileno()]
     pending = b""
     while not keeper.ended:
-        readable, _, _ = select.select(inputs, [], [], 0.25)
-        if readable:
-            chunk = os.read(readable[0], 65536)
+        doors = [keeper.door] if keeper.door is not None else []
+        readable, _, _ = select.select([*inputs, *doors], [], [], 0.25)
+        if keeper.door in readable:
+            keeper.answer_at_door()
+        if inputs and inputs[0] in readable:
+            chunk = os.read(inputs[0], 65536)
             inputs = inputs if chunk else []
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:

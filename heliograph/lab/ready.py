@@ -1,4 +1,4 @@
-"""Files to begin with on secured clusters: settings for clients, and for a mirror of the first into the second.
+"""Files to begin with: a mirror of the first cluster into the second, and for secured clusters settings of clients.
 
 No secret is in them: they refer to a file of secrets beside the key material, which goes with the lab's data.
 """
@@ -27,6 +27,7 @@ WAYS: Mapping[str, tuple[str, str]] = {
 }
 """Listener and mechanism by what the command line calls them."""
 
+DEFAULT_FOLDER = Path(".lab")
 MARK = "# written by heliograph lab up, removed by heliograph lab down\n"
 _MIRROR_FILE = "mm2.properties"
 _CLIENT_FILES = "-client.properties"
@@ -36,17 +37,38 @@ _PROVIDER = {
 }
 
 
-def write_ready_files(folder: Path, clusters: Sequence[Cluster], way: str) -> dict[str, str]:
-    """Write the files to the lab's folder; gives the settings, `<alias>.<key>`, with references for secrets."""
+def write_ready_files(folder: Path, clusters: Sequence[Cluster], way: str | None) -> dict[str, str]:
+    """Write the files to the lab's folder; gives the settings, `<alias>.<key>`, with references for secrets.
+
+    `way` is how to come into secured clusters; None: they have plain listeners.
+    """
     found: list[dict[str, str]] = []
     for cluster in clusters:
-        assert cluster.secured is not None
-        shown = _without_secrets(cluster.secured, *WAYS[way])
-        _write(folder / f"{cluster.alias}{_CLIENT_FILES}", {**_PROVIDER, **shown})
+        shown = {"bootstrap.servers": cluster.bootstrap}
+        if way is not None:
+            assert cluster.secured is not None
+            shown = _without_secrets(cluster.secured, *WAYS[way])
+            _write(folder / f"{cluster.alias}{_CLIENT_FILES}", {**_PROVIDER, **shown})
         found.append({f"{cluster.alias}.{key}": value for key, value in shown.items()})
     if len(clusters) > 1:
-        _write(folder / _MIRROR_FILE, {**_mirror_keys(clusters[0], clusters[1]), **_PROVIDER, **found[0], **found[1]})
+        provider = _PROVIDER if way is not None else {}
+        _write(folder / _MIRROR_FILE, {**_mirror_keys(clusters[0], clusters[1]), **provider, **found[0], **found[1]})
     return {key: value for of_cluster in found for key, value in of_cluster.items()}
+
+
+def next_commands(folder: Path, aliases: Sequence[str]) -> list[str]:
+    """What to try on a lab that is up; nothing for a single cluster, which has no mirror."""
+    if len(aliases) < 2:
+        return []
+    source, target = aliases[:2]
+    file, at = folder / _MIRROR_FILE, "" if folder == DEFAULT_FOLDER else f" --folder {folder}"
+    commands = {
+        f"heliograph run {file}": f"mirrors {source} to {target}, until Ctrl-C",
+        f"heliograph status {file}": "how the mirror stands",
+        f"heliograph lab kill {source}{at}": f'loses the source; "heliograph lab start {source}{at}" brings it back',
+    }
+    width = max(map(len, commands))
+    return [f"{command:<{width}}  # {why}" for command, why in commands.items()]
 
 
 def remove_ready_files(folder: Path) -> None:

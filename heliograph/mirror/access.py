@@ -6,12 +6,14 @@ Spark, or stay references that each executor looks up by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.keycheck import is_secret_name
-from heliograph.config.settings import Flow, Settings
+from heliograph.config.settings import ClusterSettings, Flow, Settings
+from heliograph.config.values import split_list
 from heliograph.errors import ConfigError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.security import Security
@@ -40,9 +42,10 @@ class Role(StrEnum):
 
 
 def security_of(settings: Settings, flow: Flow, role: Role) -> Security:
-    """How a role of the flow reaches its cluster: by the cluster's settings and its own."""
+    """How a role of the flow reaches its cluster: by the cluster's settings and its own, which win."""
     cluster = settings.clusters[role.alias(flow)]
     own = {key: value for key, value in getattr(flow, role).items() if key in CLIENT_NAMES}
+    own.pop("bootstrap.servers", None)
     protocol = own.pop("security.protocol", cluster.security_protocol).strip().upper()
     written = {**{key: text for key, text in cluster.references.items() if key not in own}, **flow.references[role]}
     values = {key: value for key, value in {**cluster.properties, **own}.items() if key not in written}
@@ -51,9 +54,7 @@ def security_of(settings: Settings, flow: Flow, role: Role) -> Security:
 
 def cluster_of(settings: Settings, flow: Flow, role: Role, *, client_id: str) -> Cluster:
     """A client in one of the flow's roles."""
-    alias = role.alias(flow)
-    bootstrap = [BrokerAddress.parse(text) for text in settings.clusters[alias].bootstrap_servers]
-    cluster = Cluster(alias, bootstrap, client_id=client_id)
+    cluster = Cluster(role.alias(flow), bootstrap_of(settings, flow, role), client_id=client_id)
     apply_settings(cluster, settings, flow, role)
     return cluster
 
@@ -69,14 +70,47 @@ def metadata_max_age_ms(flow: Flow, role: Role) -> int:
     return int(getattr(flow, role).get("metadata.max.age.ms", METADATA_MAX_AGE_MS))
 
 
-def admin_security(settings: Settings, alias: str) -> Security:
-    """How an administrator reaches a cluster: as in a flow that ends or begins there, else by its own settings."""
+def bootstrap_of(settings: Settings, flow: Flow, role: Role) -> tuple[BrokerAddress, ...]:
+    """Where a role of the flow finds its cluster: at its own addresses, else at the cluster's."""
+    own = getattr(flow, role).get("bootstrap.servers")
+    return addresses(split_list(own) if own else settings.clusters[role.alias(flow)].bootstrap_servers)
+
+
+def addresses(texts: Iterable[str]) -> tuple[BrokerAddress, ...]:
+    return tuple(BrokerAddress.parse(text) for text in texts)
+
+
+class Way(NamedTuple):
+    """Where a cluster is found, and how it is talked to."""
+
+    bootstrap: tuple[BrokerAddress, ...]
+    security: Security
+
+
+def way_of(settings: Settings, flow: Flow, role: Role) -> Way:
+    """How a role of the flow comes to its cluster."""
+    return Way(bootstrap_of(settings, flow, role), security_of(settings, flow, role))
+
+
+def admin_way(settings: Settings, alias: str, *, source: str = "") -> Way:
+    """How an administrator reaches a cluster: as in a flow that ends there, that from `source` first, or that begins
+    there, else by its own settings."""
     roles = [(flow, role) for flow in settings.flows for role in (Role.TARGET_ADMIN, Role.SOURCE_ADMIN)]
     fitting = [(flow, role) for flow, role in roles if role.alias(flow) == alias]
     if fitting:
-        flow, role = min(fitting, key=lambda one: (not one[0].enabled, one[1] is not Role.TARGET_ADMIN))
-        return security_of(settings, flow, role)
+        flow, role = min(fitting, key=lambda one: _distance(one[0], one[1], source))
+        return way_of(settings, flow, role)
     cluster = settings.clusters[alias]
+    return Way(addresses(cluster.bootstrap_servers), cluster_security(settings, cluster))
+
+
+def _distance(flow: Flow, role: Role, source: str) -> tuple[bool, bool, bool]:
+    is_target = role is Role.TARGET_ADMIN
+    return not (is_target and flow.source == source), not flow.enabled, not is_target
+
+
+def cluster_security(settings: Settings, cluster: ClusterSettings) -> Security:
+    """How a cluster is reached where no flow says it otherwise."""
     values = {key: value for key, value in cluster.properties.items() if key not in cluster.references}
     return Security(cluster.security_protocol, values, cluster.references, settings.secrets)
 
@@ -97,8 +131,9 @@ def unchecked_hosts(settings: Settings) -> set[str]:
     """Clusters whose brokers' names are not compared with their certificates."""
     roles = [(flow, role) for flow in settings.enabled_flows for role in Role]
     found = [(role.alias(flow), security_of(settings, flow, role)) for flow, role in roles]
-    targets = {target for _, target in settings.heartbeat_pairs()}
-    found += [(alias, admin_security(settings, alias)) for alias in targets]
+    found += [
+        (target, admin_way(settings, target, source=source).security) for source, target in settings.heartbeat_pairs()
+    ]
     return {alias for alias, security in found if security.uses_tls and not security.checks_host}
 
 

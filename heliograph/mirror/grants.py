@@ -9,8 +9,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.acls import ResourceType
 from heliograph.kafka.allowed import Question, allowed
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, security_of
+from heliograph.mirror.access import Role, cluster_of, security_of
 from heliograph.mirror.acltext import add_command
 from heliograph.mirror.rights import Right, flow_rights, least
 
@@ -62,10 +61,7 @@ class Grants:
                 self._clients[key] = self._client(role)
 
     def _client(self, role: Role) -> Cluster:
-        alias = role.alias(self._flow)
-        bootstrap = [BrokerAddress.parse(text) for text in self._settings.clusters[alias].bootstrap_servers]
-        security = security_of(self._settings, self._flow, role)
-        cluster = Cluster(alias, bootstrap, client_id=f"{self._flow.name}|rights|{role.kind}", security=security)
+        cluster = cluster_of(self._settings, self._flow, role, client_id=f"{self._flow.name}|rights|{role.kind}")
         self._own.append(cluster)
         return cluster
 

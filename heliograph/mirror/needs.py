@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heliograph.config.settings import Settings
 from heliograph.errors import StoreUnusable
 from heliograph.kafka.security import Security
-from heliograph.mirror.access import Role, security_of
+from heliograph.mirror.access import Role, bootstrap_of, security_of
 from heliograph.mirror.acltext import commands, kafka_user
 from heliograph.mirror.rights import Right, rights_of
 
@@ -50,17 +50,19 @@ class Need:
 def needs_of(settings: Settings) -> list[Need]:
     users: dict[tuple[str, str], str] = {}
     authentications: dict[tuple[str, str], str] = {}
+    servers: dict[tuple[str, str], tuple[str, ...]] = {}
     for flow in settings.enabled_flows:
         for role in Role:
             user, authentication = _who(security_of(settings, flow, role), role.alias(flow))
             users[flow.name, role] = user
             authentications.setdefault((role.alias(flow), user), authentication)
+            servers.setdefault((role.alias(flow), user), tuple(map(str, bootstrap_of(settings, flow, role))))
     return [
         Need(
             cluster=alias,
             user=user,
             rights=tuple(rights),
-            bootstrap=settings.clusters[alias].bootstrap_servers,
+            bootstrap=servers[alias, user],
             authentication=authentications[alias, user],
         )
         for (alias, user), rights in rights_of(settings, users).items()

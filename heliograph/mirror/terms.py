@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.compression import Codec
 from heliograph.kafka.security import Security
-from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, for_executors, metadata_max_age_ms, security_of
+from heliograph.mirror.access import Role, bootstrap_of, for_executors, metadata_max_age_ms, security_of
 from heliograph.mirror.model import MEMORY_MS, FlowTerms
 
 FETCH_MAX_BYTES = 8 * 1024 * 1024
@@ -41,8 +40,8 @@ def terms_of(
         name=flow.name,
         source=flow.source,
         target=flow.target,
-        source_bootstrap=_addresses(settings, flow.source),
-        target_bootstrap=_addresses(settings, flow.target),
+        source_bootstrap=bootstrap_of(settings, flow, Role.SOURCE_CONSUMER),
+        target_bootstrap=bootstrap_of(settings, flow, Role.TARGET_PRODUCER),
         group_id=flow.group_id,
         connector=flow.connector_name,
         client_id=client_id_of(flow),
@@ -78,10 +77,6 @@ def client_id_of(flow: Flow) -> str:
     """How the client ids of a flow begin."""
     user = "" if flow.client_id == flow.name else f"{flow.client_id}|"
     return f"{user}{flow.name}|{flow.connector_name}"
-
-
-def _addresses(settings: Settings, alias: str) -> tuple[BrokerAddress, ...]:
-    return tuple(BrokerAddress.parse(text) for text in settings.clusters[alias].bootstrap_servers)
 
 
 def _security(settings: Settings, flow: Flow, role: Role, *, is_local: bool) -> Security:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from heliograph.config.settings import ClusterSettings, Settings
+from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, security_of
+from heliograph.mirror.access import Role, Way, way_of
 
 ADMIN, CONSUMER, PRODUCER, APP = "admin", "consumer", "producer", "app"
 
@@ -25,48 +25,54 @@ class Access:
     roles: tuple[str, ...]
     bootstrap: tuple[BrokerAddress, ...]
     security: Security = field(repr=False)
+    clients: tuple[tuple[str, Role], ...] = ()
+    """Who comes this way: names of flows with their roles."""
 
     @property
     def role(self) -> str:
         return ", ".join(self.roles)
 
+    @property
+    def is_admin(self) -> bool:
+        return any(role.kind == ADMIN for _, role in self.clients)
+
+    def serves(self, flow: Flow, role: Role) -> bool:
+        return (flow.name, role) in self.clients
+
 
 def list_accesses(settings: Settings) -> list[Access]:
     """Of the clusters that enabled flows need, in the order of the file; an alias's first access is the admin's."""
     used = {alias for flow in settings.enabled_flows for alias in (flow.source, flow.target)}
-    return [
-        access for alias, cluster in settings.clusters.items() if alias in used for access in _of(settings, cluster)
-    ]
+    return [access for alias in settings.clusters if alias in used for access in _of(settings, alias)]
 
 
-def bootstrap_of(cluster: ClusterSettings) -> tuple[BrokerAddress, ...]:
-    return tuple(BrokerAddress.parse(text) for text in cluster.bootstrap_servers)
+def _of(settings: Settings, alias: str) -> Iterator[Access]:
+    groups: dict[object, tuple[Way, list[str], list[tuple[str, Role]]]] = {}
+    for name, client, way in _clients(settings, alias):
+        _, names, clients = groups.setdefault(_relevant(way), (way, [], []))
+        names += [name] if name not in names else []
+        clients.append(client)
+    for way, names, clients in groups.values():
+        yield Access(
+            alias=alias, roles=tuple(names), bootstrap=way.bootstrap, security=way.security, clients=tuple(clients)
+        )
 
 
-def _of(settings: Settings, cluster: ClusterSettings) -> Iterator[Access]:
-    groups: dict[object, tuple[Security, list[str]]] = {}
-    for role, security in _roles(settings, cluster):
-        _, roles = groups.setdefault(_relevant(security), (security, []))
-        if role not in roles:
-            roles.append(role)
-    for security, roles in groups.values():
-        yield Access(alias=cluster.alias, roles=tuple(roles), bootstrap=bootstrap_of(cluster), security=security)
-
-
-def _roles(settings: Settings, cluster: ClusterSettings) -> Iterator[tuple[str, Security]]:
+def _clients(settings: Settings, alias: str) -> Iterator[tuple[str, tuple[str, Role], Way]]:
     """By the kinds of clients; a kind that differs from flow to flow is named with its flow."""
-    found: dict[str, list[tuple[str, Security]]] = {ADMIN: [], CONSUMER: [], PRODUCER: []}
+    found: dict[str, list[tuple[tuple[str, Role], Way]]] = {ADMIN: [], CONSUMER: [], PRODUCER: []}
     for flow in settings.enabled_flows:
         for role in Role:
-            if role.alias(flow) == cluster.alias:
-                found[role.kind].append((flow.name, security_of(settings, flow, role)))
+            if role.alias(flow) == alias:
+                found[role.kind].append(((flow.name, role), way_of(settings, flow, role)))
     for kind, clients in found.items():
-        is_alike = len({_relevant(security) for _, security in clients}) == 1
-        yield from ((kind if is_alike else f"{kind} of {name}", security) for name, security in clients)
+        is_alike = len({_relevant(way) for _, way in clients}) == 1
+        yield from ((kind if is_alike else f"{kind} of {client[0]}", client, way) for client, way in clients)
 
 
-def _relevant(security: Security) -> object:
+def _relevant(way: Way) -> object:
     """What makes a difference to a connection: of an unused protocol nothing does."""
+    bootstrap, security = way
     used = ("ssl.",) * security.uses_tls + ("sasl.",) * security.uses_sasl
     texts = {**security.properties, **security.references}
-    return security.protocol, tuple(item for item in sorted(texts.items()) if item[0].startswith(used))
+    return bootstrap, security.protocol, tuple(item for item in sorted(texts.items()) if item[0].startswith(used))

@@ -34,12 +34,13 @@ from heliograph.kafka.configs import TopicConfigs, describe_topics
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
+from heliograph.mirror.access import Role, admin_way
 from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.memory import read_expiration_ms
 from heliograph.mirror.obstacles import read_policies
 from heliograph.mirror.topic_configs import first_configs
 from heliograph.preflight import topics
-from heliograph.preflight.access import ADMIN, APP, Access, bootstrap_of, list_accesses
+from heliograph.preflight.access import APP, Access, list_accesses
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions
 from heliograph.preflight.connect import Look, look_at
 from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topic, parse_limits
@@ -58,9 +59,29 @@ class View:
 
     settings: Settings
     looks: Sequence[Look]
-    clusters: Mapping[str, Cluster]
-    """By alias, as admin; those that answer."""
-    catalogues: Mapping[str, Catalogue]
+    """Those of admins whose cluster answers with its topics."""
+
+    @property
+    def catalogues(self) -> dict[str, Catalogue]:
+        """Each cluster's topics, as its first admin sees them."""
+        return {
+            alias: self._client(look).catalogue for alias, look in reversed([(x.access.alias, x) for x in self.looks])
+        }
+
+    def admins(self, flow: Flow) -> tuple[Cluster, Cluster] | None:
+        """The flow's clients of its source and its target; None if one of them does not answer."""
+        found = [
+            self._client(look)
+            for role in (Role.SOURCE_ADMIN, Role.TARGET_ADMIN)
+            for look in self.looks
+            if look.access.serves(flow, role)
+        ]
+        return (found[0], found[1]) if len(found) == 2 else None
+
+    @staticmethod
+    def _client(look: Look) -> Cluster:
+        assert look.cluster is not None
+        return look.cluster
 
 
 async def check_clusters(settings: Settings) -> list[Step]:
@@ -70,7 +91,12 @@ async def check_clusters(settings: Settings) -> list[Step]:
     async with _closing(looks):
         view, unread = await _view(settings, looks)
         steps += unread
-        steps += topics.check_ids({look.access.alias: look.cluster_id for look in _admins(looks) if look.cluster})
+        steps += topics.check_ways(
+            [(look.access.alias, look.access.role, look.cluster_id) for look in looks if look.cluster]
+        )
+        steps += topics.check_ids(
+            {look.access.alias: look.cluster_id for look in reversed(_admins(looks)) if look.cluster}
+        )
         for alias, catalogue in view.catalogues.items():
             steps += topics.check_replicas(alias, catalogue)
         flows = settings.enabled_flows
@@ -85,11 +111,11 @@ async def check_clusters(settings: Settings) -> list[Step]:
 
 
 async def _check_rights(flow: Flow, view: View) -> list[Step]:
-    if flow.source not in view.catalogues or flow.target not in view.catalogues:
+    admins = view.admins(flow)
+    if admins is None:
         return []
-    source, target = view.clusters[flow.source], view.clusters[flow.target]
-    catalogue = view.catalogues[flow.source]
-    return await check_flow_rights(flow, view.settings, source=source, target=target, catalogue=catalogue)
+    source, target = admins
+    return await check_flow_rights(flow, view.settings, source=source, target=target, catalogue=source.catalogue)
 
 
 @contextlib.asynccontextmanager
@@ -103,23 +129,25 @@ async def _closing(looks: Sequence[Look]) -> AsyncIterator[None]:
 
 
 def _admins(looks: Sequence[Look]) -> list[Look]:
-    return [look for look in looks if ADMIN in look.access.roles]
+    return [look for look in looks if look.access.is_admin]
 
 
 async def _view(settings: Settings, looks: Sequence[Look]) -> tuple[View, list[Step]]:
-    """The catalogues, and a step for each that could not be had."""
-    clusters = {look.access.alias: look.cluster for look in _admins(looks) if look.cluster is not None}
-    answers = await asyncio.gather(*(cluster.refresh() for cluster in clusters.values()), return_exceptions=True)
-    catalogues: dict[str, Catalogue] = {}
-    steps = []
-    for alias, answer in zip(clusters, answers, strict=True):
+    """Reads the topics by each admin; a step for each that cannot."""
+    admins = [look for look in _admins(looks) if look.cluster is not None]
+    answers = await asyncio.gather(
+        *(look.cluster.refresh() for look in admins if look.cluster is not None), return_exceptions=True
+    )
+    seen: list[Look] = []
+    steps: list[Step] = []
+    for look, answer in zip(admins, answers, strict=True):
         if isinstance(answer, HeliographError):
-            steps.append(failed("topics", answer).of(alias, ADMIN))
+            steps.append(failed("topics", answer).of(look.access.alias, look.access.role))
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            catalogues[alias] = answer
-    return View(settings=settings, looks=looks, clusters=clusters, catalogues=catalogues), steps
+            seen.append(look)
+    return View(settings=settings, looks=seen), steps
 
 
 # -- one flow
@@ -138,26 +166,28 @@ async def _guarded(flow: Flow, work: Awaitable[list[Step]]) -> list[Step]:
 
 
 async def _check_flow(flow: Flow, view: View) -> list[Step]:
-    if flow.source not in view.catalogues or flow.target not in view.catalogues:
+    admins = view.admins(flow)
+    if admins is None:
         return []
-    source, target = view.catalogues[flow.source], view.catalogues[flow.target]
+    source_cluster, target_cluster = admins
+    source, target = source_cluster.catalogue, target_cluster.catalogue
     wanted = wanted_topics(flow, source)
     steps = topics.check_factors(flow, source, target)
     steps += topics.check_storage(flow, target)
-    policies = await read_policies(flow, source=view.clusters[flow.source], target=view.clusters[flow.target])
+    policies = await read_policies(flow, source=source_cluster, target=target_cluster)
     steps += topics.check_policies(flow, policies)
     steps += topics.check_names(flow, source, target)
     steps += topics.check_partitions(flow, source, target)
     steps += topics.check_memory(
         flow,
-        is_short=await forgets_producers(view.clusters[flow.target]),
-        expiration_ms=await read_expiration_ms(view.clusters[flow.target]),
+        is_short=await forgets_producers(target_cluster),
+        expiration_ms=await read_expiration_ms(target_cluster),
     )
-    limits, unread = await _read_limits(flow, view.clusters[flow.source], view.clusters[flow.target], wanted)
+    limits, unread = await _read_limits(flow, source_cluster, target_cluster, wanted)
     steps += topics.check_limits(flow, limits, unread)
-    records = await _count_records(view.clusters[flow.target], [r for r in wanted.values() if r in target.topics])
+    records = await _count_records(target_cluster, [r for r in wanted.values() if r in target.topics])
     try:
-        ours = await _own_topics(flow, view.clusters[flow.target]) if any(records.values()) else set[str]()
+        ours = await _own_topics(flow, target_cluster) if any(records.values()) else set[str]()
     except HeliographError as error:
         what = f"which topics are ours cannot be read: {error.what}"
         return [*steps, warned("names", what, error.remedy).of(flow.name)]
@@ -259,7 +289,7 @@ def read_app_security(properties_file: Path) -> Security:
 
 
 async def _check_app(settings: Settings, alias: str, security: Security) -> list[Step]:
-    bootstrap = bootstrap_of(settings.clusters[alias])
+    bootstrap = admin_way(settings, alias).bootstrap
     look = await look_at(Access(alias=alias, roles=(APP,), bootstrap=bootstrap, security=security))
     steps = list(look.steps)
     async with _closing([look]):

@@ -22,6 +22,20 @@ Topic = tuple[str, str]
 """(alias, name)"""
 
 
+def check_ways(ways: Sequence[tuple[str, str, str]]) -> list[Step]:
+    """The clients of an alias, (alias, role, cluster id), must all come to the same cluster."""
+    first: dict[str, str] = {}
+    steps = []
+    for alias, role, cluster_id in ways:
+        other = first.setdefault(alias, cluster_id)
+        if other != cluster_id:
+            what = f"comes to cluster {cluster_id}, and others of this alias to {other}"
+            steps.append(
+                failed("cluster id", what, "check the bootstrap.servers of the flow and of its clients").of(alias, role)
+            )
+    return steps
+
+
 def check_ids(ids: Mapping[str, str]) -> list[Step]:
     """One cluster under two aliases would be mirrored into itself."""
     first: dict[str, str] = {}

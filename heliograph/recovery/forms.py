@@ -14,6 +14,7 @@ class By(StrEnum):
 
 class PositionsFormat(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
@@ -23,6 +24,7 @@ class PositionsFormat(StrEnum):
 
 class TranslationFormat(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"

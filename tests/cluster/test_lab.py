@@ -203,6 +203,12 @@ def test_lab_stays_up_between_commands_until_down(tmp_path: Path) -> None:
         (row,) = json.loads(status.stdout)
         assert (row["alias"], row["broker"], row["state"], row["version"]) == ("solo", 1, "running", "4.3.1")
 
+        assert heliograph("lab", "kill", "solo", *folder).stdout == "solo:1 killed\n"
+        status = heliograph("lab", "status", "-o", "json", *folder)
+        assert (status.returncode, json.loads(status.stdout)[0]["state"]) == (1, "stopped")
+        started_again = heliograph("lab", "start", "solo:1", *folder)
+        assert started_again.returncode == 0, started_again.stderr
+
         again = heliograph("lab", "up", *folder)
         assert again.returncode == 1
         assert "a lab runs in this folder already" in again.stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from heliograph.logs import log
 from heliograph.mirror import fetcher, flow_lane, listener, settler
 from heliograph.mirror import lane as lane_module
 
@@ -35,3 +37,15 @@ def own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_lane, "DRAIN_S", 0.2)
     monkeypatch.setattr(lane_module, "PARENT_CHECK_S", 0.05)
     monkeypatch.setattr(fetcher, "_MIN_PAUSE_S", 0.005)
+
+
+@pytest.fixture
+def own_log() -> Iterator[None]:
+    """The log is as it was when the test is over."""
+    handlers, level, propagates = list(log.handlers), log.level, log.propagate
+    yield
+    for handler in [handler for handler in log.handlers if handler not in handlers]:
+        log.removeHandler(handler)
+        handler.close()
+    log.setLevel(level)
+    log.propagate = propagates

@@ -17,7 +17,7 @@ from heliograph.control import heartbeats
 from heliograph.control.heartbeats import Heartbeats, Schedule, client_id
 from heliograph.kafka.log import append
 from heliograph.mirror import mm2
-from heliograph.mirror.access import admin_security
+from heliograph.mirror.access import admin_way
 from tests.fake_cluster import PRODUCE, FakeCluster
 
 AB, CB = ("A", "B"), ("C", "B")
@@ -72,7 +72,7 @@ def test_flow_that_ends_or_begins_at_a_cluster_says_how_its_admin_comes_in() -> 
         "C.security.protocol=SSL\nA->B.enabled=true\nB->A.enabled=false\n"
         "A->B.source.admin.security.protocol=SASL_SSL\nB->A.target.admin.security.protocol=SASL_PLAINTEXT\n"
     )
-    assert {alias: admin_security(settings, alias).protocol for alias in "ABC"} == {
+    assert {alias: admin_way(settings, alias).security.protocol for alias in "ABC"} == {
         "A": "SASL_SSL",  # of the flow that is enabled
         "B": "PLAINTEXT",
         "C": "SSL",

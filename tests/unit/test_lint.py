@@ -346,3 +346,19 @@ def test_every_finding_of_a_broken_file_has_a_place() -> None:
     assert [finding for finding in found if finding.place is None] == []
     lines = [finding.place.line for finding in found if finding.place]
     assert lines == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("topics.whitelist", "topics"),
+        ("A->B.topics.whitelist", "topics"),
+        ("groups.whitelist", "groups"),
+        ("groups.include", "groups"),
+        ("blacklist", "topics.exclude"),
+        ("topics.blaclist", "topics.exclude"),
+    ],
+)
+def test_hint_never_names_the_opposite_nor_an_old_name(key: str, meant: str) -> None:
+    [finding] = inspect_content(f"{BASE}{key} = orders\n".encode(), "mm2.properties").findings
+    assert (finding.rule, finding.remedy) == ("misspelt-key", f'did you mean "{meant}"?')

@@ -541,7 +541,7 @@ def test_secrets_check(mounted: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_secrets_check_table(mounted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "f.properties"
     path.write_text(BASE + "A.ssl.key.password=in the file\nB.ssl.key.password=${secrets:user:password}\n")
-    assert run("secrets", "check", str(path), "--secrets", str(mounted)) == 0
+    assert run("secrets", "check", str(path), "--secrets", str(mounted), "-o", "wide") == 0
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == "2 secrets, 0 missing or different"
     assert "in clear" in said

@@ -21,8 +21,9 @@ from heliograph.cli.views import _show_groups
 from heliograph.control.left_out import LeftOut
 from heliograph.errors import ConfigError, GroupRefused, NameRefused, Unreachable, named
 from heliograph.kafka.cluster import refused
+from heliograph.logs import LineFormatter, start_log
 from heliograph.render import OutputFormat, render_rows
-from heliograph.text import LineFormatter, printable, printable_lines
+from heliograph.text import printable, printable_lines
 from heliograph.views.groups import read_groups
 from heliograph.views.status import FlowStatus
 from tests.fake_cluster import DESCRIBE_GROUPS, Call, FakeGroup
@@ -73,7 +74,7 @@ def test_findings_in_a_file_have_lines_of_their_own() -> None:
 def test_a_record_of_the_log_is_one_line_and_its_traceback_follows() -> None:
     out = io.StringIO()
     handler = logging.StreamHandler(out)
-    handler.setFormatter(LineFormatter("%(levelname)s %(message)s"))
+    handler.setFormatter(LineFormatter())
     log = logging.getLogger("heliograph.test")
     log.propagate = False
     log.addHandler(handler)
@@ -84,21 +85,18 @@ def test_a_record_of_the_log_is_one_line_and_its_traceback_follows() -> None:
         log.exception("failed")
     lines = out.getvalue().splitlines()
     assert is_safe(out.getvalue())
-    assert lines[0].startswith('WARNING the group "x\\x1b[2J')
-    assert lines[1] == "ERROR failed"
+    assert ' WARNING the group "x\\x1b[2J' in lines[0]
+    assert lines[1].endswith(" ERROR failed")
     assert lines[2].startswith("Traceback")
 
 
-def test_the_log_of_a_run_and_its_progress_print_foreign_names(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "log", logging.getLogger("heliograph.test_run"))
-    run_module._start_log()
+@pytest.mark.usefixtures("own_log")
+def test_the_log_of_a_run_and_its_progress_print_foreign_names(capsys: pytest.CaptureFixture[str]) -> None:
+    start_log()
     left_out = LeftOut("a->b", "carried over")
-    monkeypatch.setattr("heliograph.control.left_out.log", run_module.log)
     left_out.note([EVIL], {EVIL: GroupRefused(EVIL)})
     run_module._report(f"a->b: {EVIL}")
-    captured = capfd.readouterr()
+    captured = capsys.readouterr()
     for text in (captured.out, captured.err):
         assert is_safe(text)
         assert len(text.splitlines()) == 1
@@ -165,7 +163,7 @@ def test_groups_and_their_members_are_shown_whatever_they_are_called(capsys: pyt
 
     found, problems = asyncio.run(scenario())
     assert [view.group for view in found] == [EVIL]
-    _show_groups(found, OutputFormat.TABLE)
+    _show_groups(found, OutputFormat.TABLE, by_partition=True)
     shown = capsys.readouterr().out
     assert is_safe(shown)
     assert printable(EVIL) in shown
