@@ -101,9 +101,9 @@ async def read_ledger(cluster: Cluster, topic: str, group_id: str, *, like: Ledg
 async def read_on(cluster: Cluster, topic: str, ledger: Ledger) -> None:
     """Read to the end what came since; another that follows the same ledger meanwhile does no harm."""
     where = TopicPartition(topic, 0)
-    begun = ledger.generation
+    begun, known_end = ledger.generation, ledger.end
     end = (await end_offsets(cluster, [where]))[where]
-    if end < ledger.end:
+    if end < known_end:
         await read_again(cluster, topic, ledger, begun)
         return
     try:

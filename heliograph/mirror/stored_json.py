@@ -71,9 +71,12 @@ def _check_depth(data: bytes) -> None:
     """Take away innermost pairs of brackets, level by level. Text that is not balanced is no JSON anyway."""
     brackets = _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-        if not brackets:
+        left = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not left:
             return
+        if len(left) == len(brackets):
+            break
+        brackets = left
     raise ValueError(f"more than {MAX_DEPTH} levels")
 
 

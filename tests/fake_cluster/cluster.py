@@ -217,8 +217,10 @@ class FakeCluster:
         return tuple(broker.address for broker in self.brokers.values())
 
     def create(self, name: str, partitions: int = 1) -> FakeTopic:
-        """Make a topic, or make it anew with another id; leaders go round."""
+        """Make a topic, or make it anew with another id; leaders go round. Internal ones of a mirror are compacted."""
         self.topics[name] = FakeTopic(name, [])
+        if name.startswith("mm2-"):
+            self.topics[name].configs["cleanup.policy"] = "compact"
         self.grow(name, partitions)
         return self.topics[name]
 

@@ -31,14 +31,11 @@ class World:
 async def flow_between(
     topics: dict[str, int] | None = None, remotes: dict[str, int] | None = None, more: str = "", *, brokers: int = 1
 ) -> AsyncIterator[World]:
-    """From "a", which has topics with these numbers of partitions, to "b"; internal ones there are compacted."""
+    """From "a", which has topics with these numbers of partitions, to "b"."""
     async with (
         FakeCluster("a", topics=topics, brokers=brokers) as source,
         FakeCluster("b", topics=remotes, brokers=brokers) as target,
     ):
-        for name, topic in target.topics.items():
-            if name.startswith("mm2-"):
-                topic.configs["cleanup.policy"] = "compact"
         settings = parse_settings(_config(source, target, more))
         flow = FlowDriver(settings.flows[0], settings, is_local=True)
         try:

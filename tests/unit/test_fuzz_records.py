@@ -108,7 +108,9 @@ _ENCODERS: dict[type, Callable[[str, Any], tuple[bytes, bytes | None]]] = {
 
 @cache
 def honest() -> tuple[Sample, ...]:
-    return tuple(ledger_samples())
+    """One record of each kind whose newest, highest or first one counts."""
+    kinds = {(sample.key or b"").split(b",")[0]: sample for sample in ledger_samples()}
+    return tuple(kinds[b'["' + kind + b'"'] for kind in (b"entry", b"claim", b"lease", b"outcome", b"contact"))
 
 
 @cache

@@ -122,7 +122,6 @@ def test_with_the_topic_of_the_positions_it_does_and_says_once_what_else_is_miss
             [step] = check_storage(flow.flow, flow.target.catalogue)
             assert step.verdict is Verdict.WARN
             world.target.create(LEDGER)
-            set_policy(world.target, LEDGER, "compact")
             await flow.target.refresh()
             wishes.append(flow.wants_reopening)
             await flow.open()
@@ -201,6 +200,7 @@ def test_topics_that_others_need_compacted_are_named_once_and_the_flow_goes_on(
     async def run() -> None:
         async with flow_between({"orders": 1, syncs: 1}, beside) as world:
             set_policy(world.target, CONFIGS, "delete")
+            set_policy(world.source, syncs, "delete")
             await world.flow.open()
             await world.flow.open()
             policies = await read_policies(world.flow.flow, source=world.flow.source, target=world.flow.target)

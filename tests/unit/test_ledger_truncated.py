@@ -7,11 +7,14 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from heliograph.kafka import admin
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import formats, store
 from heliograph.mirror.lease import Lease, Process, Tenancy
 from heliograph.mirror.ledger import Ledger
@@ -160,6 +163,23 @@ def test_a_ledger_that_was_not_truncated_is_not_read_again_whoever_leads_it() ->
                 else:
                     await store.read_on(cluster, LEDGER, ledger)
                 assert (ledger.entries[WHERE].n, ledger.generation) == (n, 0)
+
+    run(test())
+
+
+def test_what_is_followed_while_its_end_is_asked_for_is_no_truncation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with read_ledger_of(entry_record(n=1)) as (fake, cluster, ledger):
+
+            async def end_offsets(*args: Any, **fields: Any) -> dict[TopicPartition, int]:
+                answer = await admin.end_offsets(*args, **fields)
+                fake.append(LEDGER, 0, [NewRecord(0, *entry_record(n=2))])
+                await store.follow(cluster, LEDGER, ledger, max_wait_ms=1000)
+                return answer
+
+            monkeypatch.setattr(store, "end_offsets", end_offsets)
+            await store.read_on(cluster, LEDGER, ledger)
+            assert (ledger.generation, ledger.end, ledger.entries[WHERE].n) == (0, 2, 2)
 
     run(test())
 
