@@ -119,8 +119,11 @@ class Watch:
         await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
 
     async def prune(self) -> None:
-        """Delete the runs of records that the source does not have any more, or of which newer copies count."""
+        """Delete the runs of records that the source does not have any more, or of which newer copies count; write
+        again what a late lane overwrote."""
         flow = self._flow
+        again = {where: found for where, known in flow.ledger.partitions.items() if (found := known.overwritten())}
+        await store.write_pages(flow.target, flow.ledger_topic, flow.flow.group_id, again)
         outrun = {where: gone for where, known in flow.ledger.partitions.items() if (gone := known.outrun())}
         await store.write_pages(flow.target, flow.ledger_topic, flow.flow.group_id, {}, former=outrun)
         wanted = [

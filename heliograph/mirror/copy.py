@@ -420,7 +420,8 @@ class PartitionCopy:
 
     def pages(self) -> list[Page]:
         """What of the runs is to be written with the entry."""
-        return self.page.pages(self.entry.count, self.entry.run_source, self.entry.run_target)
+        pages = self.page.pages(self.entry.count, self.entry.run_source, self.entry.run_target)
+        return [replace(page, by_lane=True) for page in pages]
 
     # -- target side ---------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ class Translation(NamedTuple):
 class PartitionLedger:
     """What is known of one partition."""
 
-    __slots__ = ("_by_start", "_former", "_former_reach", "_pages", "entry")
+    __slots__ = ("_by_start", "_former", "_former_reach", "_overwritten", "_pages", "entry")
 
     def __init__(self) -> None:
         self.entry: Entry | None = None
@@ -74,6 +74,8 @@ class PartitionLedger:
         self._former: dict[int, Page] = {}
         self._former_reach = 0
         self._by_start: list[Page] | None = None
+        self._overwritten: set[int] = set()
+        """Where a page came late: the topic has it on top of the one that counts."""
 
     def take_entry(self, entry: Entry) -> None:
         """An older one, of a lane that outlived its time, changes nothing."""
@@ -81,8 +83,12 @@ class PartitionLedger:
             self.entry = entry
 
     def take_page(self, start: int, page: Page | None) -> None:
-        """None: it was deleted."""
+        """None: it was deleted. An older one, of a lane that outlived its time, changes nothing."""
+        if page is not None and self.entry is not None and _is_late(page, self.entry):
+            self._overwritten.add(start)
+            return
         self._by_start = None
+        self._overwritten.discard(start)
         if page is None:
             self._pages.pop(start, None)
         else:
@@ -126,6 +132,11 @@ class PartitionLedger:
             if page.count == entry.count and page.end == entry.run_source and not page.is_rebuilt:
                 return OpenPage(page.start, page.runs())
         return OpenPage(entry.run_source)
+
+    def overwritten(self) -> dict[int, Page | None]:
+        """What to write again because a page that came late stands on top of it: compaction would leave that one."""
+        pages = {start: self._pages.get(start) for start in self._overwritten}
+        return {start: page if page is None else replace(page, by_lane=False) for start, page in pages.items()}
 
     def pruned(self, log_start: int) -> dict[int, Page | None]:
         """What to write so that pages wholly below the source's log start are gone; never the one being filled.
@@ -217,6 +228,12 @@ def _by_pages(pages: Sequence[Page], offset: int, following: tuple[int, int]) ->
 def _age(entry: Entry) -> tuple[int, int, int]:
     """Counts follow each other, and in a count nothing goes back."""
     return entry.count, entry.n, entry.source_offset
+
+
+def _is_late(page: Page, entry: Entry) -> bool:
+    """Whether a page is older than an entry that stands before it: a lane writes both at once, and the page ends where
+    the entry's open run begins."""
+    return page.by_lane and (page.count, page.end) < (entry.count, entry.run_source)
 
 
 def _start_of(page: Page) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heliograph.mirror.stored_json import OFFSET_MAX
@@ -26,7 +26,7 @@ from heliograph.mirror.stored_json import OFFSET_MAX
 VERSION = 1
 PAGE_RUNS = 128
 """Runs of a full page. Each flush rewrites the page that is being filled, and a translation unpacks one page."""
-_REBUILT = 1
+_REBUILT, _BY_LANE = 1, 2
 _TOO_LONG = re.compile(rb"[\x80-\xff]{9}")
 """In a row of varints, one of over 63 bits."""
 _LARGE = re.compile(rb"[\x80-\xff]{4}")
@@ -65,6 +65,8 @@ class Page:
     packed: bytes
     is_rebuilt: bool = False
     """Made from offset syncs after the ledger was lost: what is missing in it may be missing in knowledge only."""
+    by_lane: bool = field(default=False, compare=False)
+    """A lane wrote it, with its entry: in a count it only grows. The driver writes others, which cut them too."""
 
     @classmethod
     def of(
@@ -83,7 +85,7 @@ class Page:
         )
 
     def encode(self) -> bytes:
-        head = bytearray((VERSION, _REBUILT if self.is_rebuilt else 0))
+        head = bytearray((VERSION, (_REBUILT if self.is_rebuilt else 0) | (_BY_LANE if self.by_lane else 0)))
         for number in (self.count, self.end - self.start, self.target, self.number):
             _append_varint(head, number)
         return bytes(head) + self.packed
@@ -113,6 +115,7 @@ class Page:
             number=number,
             packed=packed,
             is_rebuilt=bool(value[1] & _REBUILT),
+            by_lane=bool(value[1] & _BY_LANE),
         )
         return page if page._is_within_64_bits() else None
 

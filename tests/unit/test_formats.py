@@ -76,7 +76,7 @@ ACLS = KeptAcls(
 NO_ACLS = KeptAcls(kind=ResourceType.GROUP, pattern=Pattern.PREFIXED, name="billing")
 WISH = Wish(topic="foo", partition=7, time_ms=1_700_000_000_000, offset=50)
 ASKED = Asked(include=("foo.*",), exclude=("__.*",), waiting={"foo": 8})
-PAGE = Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0)
+PAGE = replace(Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0), by_lane=True)
 
 ENTRY = Entry(
     source_topic_id="00000000000000000000000000000001",

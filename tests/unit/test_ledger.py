@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ class Life:
         self.begun = self.reach = 0
         self.copied: set[tuple[int, int]] = set()
         """(source, target) of every record that stands on the target and is one of the source's, whoever copied it."""
+        self.flushes: list[list[tuple[bytes, bytes | None]]] = []
         self.known: Entry | None = None
         self.page: OpenPage | None = None
         self.target_end = target_start
@@ -248,6 +250,16 @@ class Life:
         self.fate |= dict.fromkeys(range(first))
         self.copied = {(source, target) for source, target in self.copied if source >= first}
 
+    def a_flush_comes_late(self, gap: int, records: int, again: int) -> None:
+        """Of a lane that outlived its time; the driver may write again what it overwrote."""
+        if self.flushes:
+            for record in self.flushes[-1 - (5 * gap + records) % len(self.flushes)]:
+                self._write(record)
+        if again % 2:
+            for start, page in self.ledger.partition(WHERE).overwritten().items():
+                self._write(formats.encode_page(GROUP, *WHERE, start, page))
+            assert not self.ledger.partition(WHERE).overwritten()
+
     def restarts(self, *_: int) -> None:
         """Another driver reads the ledger."""
         self.ledger = Ledger(group_id=GROUP)
@@ -259,10 +271,12 @@ class Life:
         entry, page = self.entry, self.page
         assert page is not None
         pages = page.pages(entry.count, entry.run_source, entry.run_target)
-        for item in pages:
-            self._write(formats.encode_page(GROUP, *WHERE, item.start, item))
+        records = [formats.encode_page(GROUP, *WHERE, one.start, replace(one, by_lane=True)) for one in pages]
+        records.append((formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(entry)))
+        for record in records:
+            self._write(record)
         page.written(pages)
-        self._write((formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(entry)))
+        self.flushes.append(records)
 
     # what a translation must give
 
@@ -311,6 +325,7 @@ HAPPENINGS: list[Callable[[Life, int, int, int], None]] = [
     Life.target_is_made_anew,
     Life.another_tool_copies,
     Life.source_expires,
+    Life.a_flush_comes_late,
     Life.restarts,
 ]
 numbers = st.integers(0, 4)
@@ -411,3 +426,72 @@ def test_an_older_entry_of_a_late_lane_changes_nothing_and_a_new_count_does() ->
     assert known.entry == ENTRY.moved(source_offset=9)
     known.take_entry(ENTRY.moved(count=1, n=0, source_offset=3))
     assert known.entry == ENTRY.moved(count=1, n=0, source_offset=3)
+
+
+# -- pages that come late --------------------------------------------------------------------
+
+
+def flushed(entry: Entry, *runs: Run) -> list[tuple[bytes, bytes | None]]:
+    """What a lane writes whose page began at 0."""
+    page = replace(Page.of(0, entry.run_source, entry.count, runs, target=30), by_lane=True)
+    return [
+        formats.encode_page(GROUP, *WHERE, 0, page),
+        (formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(entry)),
+    ]
+
+
+OLD = flushed(ENTRY.moved(n=3, source_offset=4, target_offset=33, run_source=4, run_target=33), Run(0, 30, 3))
+NEW = flushed(
+    ENTRY.moved(n=8, source_offset=9, target_offset=38, run_source=9, run_target=38), Run(0, 30, 3), Run(4, 33, 5)
+)
+
+
+def read(records: Iterable[tuple[bytes, bytes | None]]) -> Ledger:
+    ledger = Ledger(group_id=GROUP)
+    for record in records:
+        ledger.take(*record)
+    return ledger
+
+
+def test_a_late_flush_puts_no_old_page_over_a_newer_one() -> None:
+    ledger = read([*OLD, *NEW, *OLD])
+    assert [ledger.translate(WHERE, offset) for offset in (2, 3, 6, 9)] == [
+        Translation(32),
+        Translation(33),
+        Translation(35),
+        Translation(38),
+    ]
+
+
+def test_a_late_flush_puts_no_page_over_those_of_a_later_count() -> None:
+    """The target lost records, and the driver cut the page."""
+    cut = Page.of(0, 2, 0, [Run(0, 30, 2)], target=30)
+    count = ENTRY.moved(count=1, n=0, source_offset=2, target_offset=32, run_source=2, run_target=32)
+    opening = [
+        formats.encode_page(GROUP, *WHERE, 0, cut),
+        (formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(count)),
+    ]
+    known = read([*NEW, *opening, *NEW]).partition(WHERE)
+    assert list(known.pages) == [cut]
+    assert known.translate(6) == Translation(32, Grade.AHEAD, 4)
+
+
+def test_the_page_that_counts_is_written_again_so_that_compaction_keeps_it() -> None:
+    known = read([*NEW, *OLD]).partition(WHERE)
+    [(start, page)] = known.overwritten().items()
+    assert page is not None
+    again = formats.encode_page(GROUP, *WHERE, start, page)
+    assert not read([*NEW, *OLD, again]).partition(WHERE).overwritten()
+    compacted = [OLD[1], again, NEW[1]]
+    assert read(compacted).translate(WHERE, 6) == Translation(35)
+
+
+def test_a_deleted_page_that_a_late_flush_brought_back_is_deleted_again() -> None:
+    count = ENTRY.moved(count=1, n=0, source_offset=0, target_offset=30, run_source=0, run_target=30)
+    opening = [
+        formats.encode_page(GROUP, *WHERE, 0, None),
+        (formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(count)),
+    ]
+    known = read([*NEW, *opening, *NEW]).partition(WHERE)
+    assert list(known.pages) == []
+    assert known.overwritten() == {0: None}
