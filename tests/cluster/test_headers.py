@@ -33,6 +33,7 @@ def test_every_header_is_found_although_the_answers_have_no_room_for_all(
 
     async def look(client: Client) -> dict[TopicPartition, FirstBatch]:
         await client.refresh([topic])
+        now_ms = int(time.time() * 1000)
         for partition, size in enumerate(sizes[:-1]):
             for _ in range(2):
                 await append(
