@@ -1,7 +1,8 @@
 """Tables that fit the terminal: which columns are shown, how wide they are, how states are marked. Pure.
 
-On a terminal a table is fitted to its width, states have a mark and a colour, and long texts stand below their row.
-Elsewhere, in a pipe or a file, nothing is cut, marked or coloured.
+On a terminal a table is fitted to its width, states have a mark and a colour, long texts stand below their row, and
+what all rows have in common above them. Elsewhere, in a pipe or a file, a table has the same columns always, and
+nothing is cut, marked or coloured.
 """
 
 from __future__ import annotations
@@ -98,14 +99,14 @@ def render_table(
     if is_wide:
         return _Drawing(names, rows, layout, screen, numbers, headings={}, detail="").text()
     shown = [name for name in layout.columns or names if name in names]
+    if screen.width is None:
+        shown += [layout.detail] if layout.detail in names and layout.detail not in shown else []
+        return _Drawing(shown, rows, layout, screen, numbers, headings=layout.headings, detail="").text()
     common = [name for name in layout.shared if name in shown and len({row[name] for row in rows}) == 1]
-    detail = layout.detail if screen.width is not None else ""
-    empty = {name for name in (*layout.spare, layout.detail) if all(row.get(name) == NONE for row in rows)}
-    shown = [name for name in shown if name not in common and name != detail and name not in empty]
-    if not detail and layout.detail and layout.detail not in empty and layout.detail not in shown:
-        shown.append(layout.detail)
+    empty = [name for name in layout.spare if name in shown and all(row[name] == NONE for row in rows)]
+    shown = [name for name in shown if name not in (*common, *empty, layout.detail)]
     above = [", ".join(f"{name}: {rows[0][name]}" for name in common)] if common else []
-    drawing = _Drawing(shown, rows, layout, screen, numbers, headings=layout.headings, detail=detail)
+    drawing = _Drawing(shown, rows, layout, screen, numbers, headings=layout.headings, detail=layout.detail)
     return "\n".join([*above, drawing.fitted().text()])
 
 
@@ -143,8 +144,6 @@ class _Drawing:
 
     def fitted(self) -> _Drawing:
         """Without the columns that there is no room for, and with the long ones cut."""
-        if self.screen.width is None:
-            return self
         for name in self.layout.spare:
             if self._needed() <= self._room():
                 break

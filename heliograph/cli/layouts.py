@@ -52,19 +52,19 @@ _topic_level = _by_word("state", _TOPIC_LEVELS, Level.REST)
 TOPICS = Layout(
     level=_topic_level,
     state="state",
-    columns=("flow", "topic", "state", "lag", "records/s"),
-    shared=("flow",),
+    columns=("flow", "topic", "state", "lag", "records/s", "source seen"),
+    shared=("flow", "source seen"),
     detail="last error",
 )
 TOPIC_PARTITIONS = Layout(
     level=_topic_level,
     state="state",
-    columns=("flow", "topic", "partition", "state", "position", "source end", "lag", "records/s"),
+    columns=("flow", "topic", "partition", "state", "position", "source end", "lag", "records/s", "source seen"),
     spare=("source end", "position"),
-    shared=("flow",),
+    shared=("flow", "source seen"),
     detail="last error",
 )
-TOPIC_DIFFERENCES = Layout(columns=("flow", "topic", "setting", "source", "target", "action"), shared=("flow",))
+TOPIC_DIFFERENCES = Layout(spare=("target topic",), shared=("flow",))
 GROUPS = Layout(
     columns=("flow", "group", "target group", "source state", "members", "target state", "would re-read now", "seen"),
     headings={"source state": "source", "target state": "target", "would re-read now": "re-read"},
@@ -101,8 +101,7 @@ MOVES = Layout(
     spare=("source offset",),
 )
 POSITIONS = Layout(
-    columns=("flow", "topic", "partition", "position", "by", "source end", "to copy"),
-    spare=("source end", "by"),
+    spare=("source start", "source end", "by"),
     shared=("flow",),
 )
 CHANGES = Layout(

@@ -172,6 +172,19 @@ def test_check_looks_at_the_clusters(config: Path, online: list[Step], capsys: p
     assert run("check", str(config), "--offline", "--app-user", str(config)) == 2
 
 
+def test_check_counts_what_is_as_it_should_be_and_shows_it_on_request(
+    config: Path, online: list[Step], capsys: pytest.CaptureFixture[str]
+) -> None:
+    online.append(replace(STEP, verdict=Verdict.PASS, step="tcp"))
+    assert run("check", str(config)) == 0
+    *_, shown, conclusion = capsys.readouterr().out.splitlines()
+    assert shown.startswith("WARN ")
+    assert conclusion == "1 PASS, 1 WARN, 0 FAIL (-v shows all)"
+    assert run("check", str(config), "-v") == 0
+    *_, first, second, conclusion = capsys.readouterr().out.splitlines()
+    assert (first[:4], second[:4], conclusion) == ("WARN", "PASS", "1 PASS, 1 WARN, 0 FAIL")
+
+
 def test_check_of_clusters_for_programs(config: Path, online: list[Step], capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(BASE + "topics.blacklist=x\n")
     assert run("check", str(config), "-o", "json") == 0

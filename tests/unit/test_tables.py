@@ -42,7 +42,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_usual_table_has_few_columns_and_the_whole_error_below_its_row() -> None:
     lines = table(80, marks=True).splitlines()
-    assert lines[0] == "flow: east->west"
+    assert lines[0] == "flow: east->west, source seen: now"
     assert lines[1].split() == ["TOPIC", "STATE", "LAG", "RECORDS/S"]
     assert lines[2].startswith(f"✗ {NAME}  stopped")
     shown = " ".join(line.strip() for line in lines[3:-3])
@@ -53,7 +53,7 @@ def test_usual_table_has_few_columns_and_the_whole_error_below_its_row() -> None
 
 def test_flow_has_a_column_where_there_are_several() -> None:
     rows = [*TOPICS, topic("x", "copying", 0, flow="north->west")]
-    assert table(120, rows=rows).splitlines()[0].split()[:2] == ["FLOW", "TOPIC"]
+    assert table(120, rows=rows).splitlines()[1].split()[:2] == ["FLOW", "TOPIC"]
 
 
 def test_wide_table_has_all_columns_whole() -> None:
@@ -66,8 +66,8 @@ def test_wide_table_has_all_columns_whole() -> None:
 
 def test_elsewhere_nothing_is_cut_marked_or_coloured() -> None:
     text = table(None)
-    heading, first, *_ = text.splitlines()[1:]
-    assert heading.split() == ["TOPIC", "STATE", "LAG", "RECORDS/S", "LAST", "ERROR"]
+    heading, first, *_ = text.splitlines()
+    assert heading.split() == ["FLOW", "TOPIC", "STATE", "LAG", "RECORDS/S", "SOURCE", "SEEN", "LAST", "ERROR"]
     assert first.endswith(ERROR)
     assert "\x1b" not in text
     assert text.isascii()
