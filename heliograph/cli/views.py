@@ -34,7 +34,10 @@ def status(config: Configuration, secrets: Secrets = None, output: Output = Outp
     """
     from heliograph.views.status import read_status
 
-    found = asyncio.run(read_status(_load_flows(config, secrets)))
+    settings = load_settings(config, secrets=secrets)
+    if not settings.flows:
+        raise ConfigError("there is no flow: there is nothing to show", where=settings.file)
+    found = asyncio.run(read_status(settings))
     _show_status(found, output)
     if not all(flow.is_ready for flow in found if flow.is_to_run):
         raise typer.Exit(EXIT_FAILED)

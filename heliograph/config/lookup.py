@@ -51,7 +51,7 @@ def _find_client(where: Where, name: str) -> Found | None:
     if where is not Where.FLOW and name in CONNECTION_KEYS:
         return Found(key=CONNECTION_KEYS[name])
     if where is Where.CLUSTER and (worker := CLIENT_KEYS["admin"].get(name)) is not None:
-        return Found(key=worker)
+        return Found(key=_of_worker(worker))
     role, rest, prefixed = _split_role(name)
     if prefixed and where is not Where.FLOW and name.startswith(_FLOW_SIDES):
         return Found(hint=f"write <A>-><B>.{name}")
@@ -69,6 +69,12 @@ def _find_client(where: Where, name: str) -> Found | None:
         if name in keys:
             return Found(hint=f"write {_side(role)}{role}.{name}")
     return None
+
+
+def _of_worker(key: Key) -> Key:
+    """Under a cluster alone it is a key of Connect's workers, and reaches no client of a mirror."""
+    meaning = f"it is about Connect's workers; write <X>.{key.name}, or with consumer. or producer. in its place"
+    return replace(key, effect=Effect.POINTLESS, meaning=meaning) if key.effect is Effect.HONOURED else key
 
 
 def _at_flow(name: str, key: Key) -> Key:

@@ -457,9 +457,9 @@ def test_a_thousand_flows_load_in_a_second() -> None:
     aliases = [f"c{i}" for i in range(1001)]
     text = f"clusters={','.join(aliases)}\n" + "".join(f"{a}.bootstrap.servers={a}:1\n" for a in aliases)
     text += "".join(f"c0->{a}.enabled=true\nc0->{a}.topics=t{a}\n" for a in aliases[1:])
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(load(base=text).enabled_flows) == 1000
-    assert time.perf_counter() - start < 3  # under a second alone; the machine may be busy
+    assert time.process_time() - start < 3  # half a second where nobody else computes
 
 
 def test_load_settings_reads_a_file(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_driver_raises_its_limit_before_it_starts_spark(tmp_path: Path, monkey
 
     file = tmp_path / "mm2.properties"
     file.write_text("clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\n")
-    monkeypatch.setattr(run_module, "_start_log", lambda: None)
+    monkeypatch.setattr(run_module, "start_log", lambda **_: None)
     monkeypatch.setattr(run_module, "raise_limit", raised)
     with pytest.raises(Raised):
         run_module.run_mirror(file)
