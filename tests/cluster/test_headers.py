@@ -36,9 +36,7 @@ def test_every_header_is_found_although_the_answers_have_no_room_for_all(
         now_ms = int(time.time() * 1000)
         for partition, size in enumerate(sizes[:-1]):
             for _ in range(2):
-                await append(
-                    client, topic, partition, [(b"k", bytes(size)), (b"k", b"")], now_ms=int(time.time() * 1000)
-                )
+                await append(client, topic, partition, [(b"k", bytes(size)), (b"k", b"")], now_ms=now_ms)
         return await first_batches(client, {TopicPartition(topic, partition): 3 for partition in range(PARTITIONS)})
 
     found = ask(cluster.bootstrap, PLAINTEXT, look)
