@@ -227,7 +227,8 @@ def test_a_storage_topic_that_is_not_compacted_fails_with_the_command(
     both: dict[str, Cluster | str], backup: Cluster, tmp_path: Path
 ) -> None:
     storage = create_topic(backup, unique("storage"), 2, config={"cleanup.policy": "compact,delete"})
-    step = only_bad(checked(tmp_path, both, {"backup.offset.storage.topic": storage}))
+    keys = {"primary->backup.topics": unique("none"), "backup.offset.storage.topic": storage}
+    step = only_bad(checked(tmp_path, both, keys))
     assert (step.verdict, step.step, step.subject) == (FAIL, "internal topics", storage)
     assert f"--entity-name {storage} --add-config cleanup.policy=compact" in step.remedy
 
@@ -237,7 +238,7 @@ def test_how_long_the_target_remembers_producers_is_read_from_its_brokers(
 ) -> None:
     def told(name: str) -> str:
         (tmp_path / name).mkdir()
-        steps = checked(tmp_path / name, both, {})
+        steps = checked(tmp_path / name, both, {"primary->backup.topics": unique("none")})
         [what] = [step.what for step in steps if "remembers producers" in step.what]
         return what
 
