@@ -246,7 +246,7 @@ def test_check_status_and_heartbeats_come_by_the_flows_addresses() -> None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             [status] = [found for found in await read_status(settings) if found.is_to_run]
-            assert status.problem == "it has not run yet"
+            assert {condition.reason for condition in status.conditions} == {"NeverRun"}
             steps = await check_clusters(settings)
             assert [step for step in steps if step.verdict is Verdict.FAIL and "127.0.0.1:1" in step.subject] == []
             assert {step.cluster for step in steps if step.step == "cluster"} == {"a", "b"}
