@@ -162,10 +162,14 @@ def test_oversized_batches_pass_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(fetch_memory, "MEMORY_BYTES", 2 * MIB)
     monkeypatch.setattr(fetch_memory, "OVERSIZED_PATIENCE_S", 60.0)
     asked: set[int] = set()
-    held = asyncio.Event()
+    all_asked, held = asyncio.Event(), asyncio.Event()
 
     async def note(call: Call) -> Any:
+        """Nobody has an answer before all were asked: what is received first would keep others from asking."""
         asked.add(call.node_id)
+        if len(asked) == 3:
+            all_asked.set()
+        await all_asked.wait()
         return await call.proceed()
 
     async def hold(call: Call) -> Any:
@@ -184,7 +188,7 @@ def test_oversized_batches_pass_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -
             world.source.control(FETCH, note)
             world.target.control(PRODUCE, hold)
             async with world.lane(world.assignments(max_message_bytes=10 * MIB)) as lane:
-                await lane.until(lambda: used() >= size and len(asked) == 3)
+                await lane.until(lambda: used() >= size)
                 seen = len(world.target.calls)
                 await lane.until(lambda: len(world.target.calls) >= seen + 5)
                 assert used() < 2 * size
