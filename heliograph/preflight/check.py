@@ -94,9 +94,11 @@ async def check_clusters(settings: Settings) -> list[Step]:
         steps += topics.check_ways(
             [(look.access.alias, look.access.role, look.cluster_id) for look in looks if look.cluster]
         )
-        steps += topics.check_ids(
-            {look.access.alias: look.cluster_id for look in reversed(_admins(looks)) if look.cluster}
-        )
+        ids: dict[str, str] = {}
+        for look in _admins(looks):
+            if look.cluster:
+                ids.setdefault(look.access.alias, look.cluster_id)
+        steps += topics.check_ids(ids)
         for alias, catalogue in view.catalogues.items():
             steps += topics.check_replicas(alias, catalogue)
         flows = settings.enabled_flows
