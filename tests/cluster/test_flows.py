@@ -66,7 +66,7 @@ def test_a_limit_is_kept_shown_and_changed_while_the_flow_runs(
     topic = create_topic(backup, unique("paced"), PARTITIONS)
     remote = f"backup.{topic}"
     for partition in (0, 1):
-        values = [os.urandom(VALUE_BYTES) for _ in range(16 * RATE // VALUE_BYTES)]
+        values = [os.urandom(VALUE_BYTES) for _ in range(28 * RATE // VALUE_BYTES)]
         produce(backup, topic, values, partition=partition)
 
     def stored() -> int:
@@ -77,8 +77,16 @@ def test_a_limit_is_kept_shown_and_changed_while_the_flow_runs(
         time.sleep(seconds)
         return (stored() - before) / (time.monotonic() - began)
 
+    rates: list[float] = []
+
+    def is_reached() -> bool:
+        """A busy machine may hold up a flow for a while; more than its limit it never has."""
+        rates.append(rate_over(10))
+        assert rates[-1] < (1 + SHARE) * RATE
+        return rates[-1] > (1 - SHARE) * RATE
+
     mirror.wait_until(lambda: stored() > RATE, what="a second's worth of copies")
-    assert rate_over(10) == pytest.approx(RATE, rel=SHARE)
+    mirror.wait_until(is_reached, 35, what=f"the limit over ten seconds, after {rates}")
     status = subprocess.run([HELIOGRAPH, "status", str(mirror.config)], capture_output=True, text=True, check=False)
     assert "held back by max.bytes.per.second" in status.stdout.replace("\n", " ")
     mirror.wait_for(", held back by max.bytes.per.second ", 20)

@@ -39,7 +39,7 @@ from tests.cluster.test_changes import edit
 STOP_S = 2.0
 KNOWN = "known-from-the-start"
 """A topic of the flow that looks for no new ones."""
-OUR_LINE = re.compile(r"\d\d:\d\d:\d\d (INFO|WARNING|ERROR|\S+->\S+:|Spark is up) .*")
+OUR_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (INFO|WARNING|ERROR) \S.*")
 
 
 @contextmanager
