@@ -352,6 +352,11 @@ def partition_count(cluster: Cluster, topic: str) -> int:
     return len(found.partitions) if found and not found.error else 0
 
 
+def leader_of(cluster: Cluster, topic: str) -> int:
+    """The broker that leads partition 0."""
+    return int(admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
+
+
 def replica_counts(cluster: Cluster, topic: str) -> list[int]:
     partitions = admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions
     return [len(partitions[index].replicas) for index in sorted(partitions)]

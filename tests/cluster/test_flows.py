@@ -26,6 +26,8 @@ from tests.cluster.test_changes import edit
 
 RATE = 1_000_000
 VALUE_BYTES, PARTITIONS = 10_000, 4
+BATCH_BYTES = 150_000
+"""Batches are not cut: each is to be a small part of what ten seconds let pass, and too large to be merged."""
 SHARE = 0.05
 """Of the rate, over ten seconds."""
 LONGEST_S = 4.0
@@ -67,7 +69,7 @@ def test_a_limit_is_kept_shown_and_changed_while_the_flow_runs(
     remote = f"backup.{topic}"
     for partition in (0, 1):
         values = [os.urandom(VALUE_BYTES) for _ in range(28 * RATE // VALUE_BYTES)]
-        produce(backup, topic, values, partition=partition)
+        produce(backup, topic, values, partition=partition, batch_size=BATCH_BYTES)
 
     def stored() -> int:
         return stored_bytes(primary, remote)

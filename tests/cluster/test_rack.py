@@ -8,13 +8,9 @@ import psutil
 import pytest
 
 from heliograph.lab import Cluster
-from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, produce, unique
+from tests.cluster.mirror import MirrorProcess, View, create_topic, leader_of, produce, unique
 
 RACKS = {1: "a", 2: "b", 3: "c"}
-
-
-def leader_of(cluster: Cluster, topic: str) -> int:
-    return int(admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
 
 
 def lane_ports(mirror: MirrorProcess) -> set[int]:

@@ -8,7 +8,17 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from heliograph.lab import Cluster, ClusterSpec, Lab
-from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, produce, read_batches, unique, wait_until
+from tests.cluster.mirror import (
+    MirrorProcess,
+    View,
+    admin,
+    create_topic,
+    leader_of,
+    produce,
+    read_batches,
+    unique,
+    wait_until,
+)
 
 PATIENCE_S = 300.0
 pytestmark = pytest.mark.timeout(900)  # brokers are waited for until their sessions are over
@@ -100,10 +110,6 @@ def test_copied_records_that_the_source_lost_are_named_and_the_new_ones_copied(
         assert copied(backup, f"a.{topic}") == first + second + third
         assert mirror.output.count("LOG_TRUNCATED") == 2
         assert "POSITION_UNPROVEN" not in mirror.output
-
-
-def leader_of(cluster: Cluster, topic: str) -> int:
-    return admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[0].leader
 
 
 def test_an_unclean_election_is_named_also_when_the_log_has_grown_past_the_position(
