@@ -242,7 +242,7 @@ def test_terminal_shows_our_lines_only(steady: MirrorProcess, primary: Cluster, 
     steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
     steady.wait_for("records/s")
     assert [line for line in [*steady.stdout, *steady.stderr] if not OUR_LINE.fullmatch(line)] == []
-    flowing = r"\S+ primary->backup: [\d,]+ records/s, [\d.]+ MB/s, lag [\d,]+ records, .+"
+    flowing = r"\S+ INFO primary->backup: [\d,]+ records/s, [\d.]+ MB/s, lag [\d,]+ records, .+"
     assert any(re.fullmatch(flowing, line) for line in steady.stdout)
 
 
