@@ -116,10 +116,10 @@ class Listener:
             await self._ask_elsewhere()
 
     async def _ask_elsewhere(self) -> None:
-        """After silence for half of our patience, ask another broker who leads the ledger's partition: the one that
-        answers us may be deposed, and hear as little as we do."""
-        silent_since = max(self._heard_at, self._asked_elsewhere_at)
-        if not self._patience_s or clock() < silent_since + self._patience_s / 2:
+        """After silence for half of our patience, ask one broker after the other who leads the ledger's partition: the
+        one that answers us may be deposed, and hear as little as we do, and so may be the first one asked."""
+        due_at = max(self._heard_at + self._patience_s / 2, self._asked_elsewhere_at + self._patience_s / 8)
+        if not self._patience_s or clock() < due_at:
             return
         self._asked_elsewhere_at = clock()
         with contextlib.suppress(HeliographError, TimeoutError):

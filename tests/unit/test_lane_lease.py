@@ -67,7 +67,7 @@ def test_a_lane_hears_its_leader_although_the_ledgers_broker_is_cut_off() -> Non
     async def test() -> None:
         async with World(brokers=2) as world:
             renew(world)
-            async with world.lane(term=TERM, lease_ms=3000, flush_ms=60_000) as lane:
+            async with world.lane(term=TERM, lease_ms=6000, flush_ms=60_000) as lane:
                 world.source.append("t", 0, recent(0, 2))
                 await lane.until_copied(2)
                 world.target.cut_off(1)
