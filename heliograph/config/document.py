@@ -25,7 +25,7 @@ _ROLE_WORDS = {
 }
 
 _FIELD_WORDS = {"replicas": "`0` pauses; another number has no effect"}
-"""Of fields of which more is to be said."""
+"""Fields of a resource that need a word of explanation."""
 
 _INTRODUCTION = """\
 # Configuration

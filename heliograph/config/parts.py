@@ -118,12 +118,12 @@ def _overridden(connector: Config, cluster: Config, side: str) -> Config:
 
 
 def source_consumer(flow: FlowParts) -> Config:
-    """What is said of the consumer on the source alone."""
+    """Collects the keys that reach the consumer on the source and no other client."""
     return _own(flow.first_connector, flow.source_cluster, "consumer.", "source.consumer.")
 
 
 def target_producer(flow: FlowParts) -> Config:
-    """What is said of the producer of the data alone: the worker's keys, then the flow's overrides.
+    """Collects the keys that reach the data's producer alone: the worker's, then the flow's overrides.
 
     `A->B.producer.x` is not among them: in MM2 it reaches the producer of offset-syncs only.
     """
@@ -132,12 +132,12 @@ def target_producer(flow: FlowParts) -> Config:
 
 
 def source_admin(flow: FlowParts) -> Config:
-    """What is said of the admin client on the source alone."""
+    """Collects the keys that reach the admin client on the source alone."""
     return _admin(flow.first_connector, flow.source_cluster, "source")
 
 
 def target_admin(flow: FlowParts) -> Config:
-    """What is said of the admin client on the target alone."""
+    """Collects the keys that reach the admin client on the target alone."""
     return _admin(flow.first_connector, flow.target_cluster, "target")
 
 

@@ -29,7 +29,7 @@ def encode_checkpoints(news: Iterable[Checkpoint]) -> tuple[dict[str, list[KeyVa
 
 
 class LeftOut:
-    """Of one flow, for one kind of record."""
+    """Remembers which groups of a flow one kind of record was not written for, and why."""
 
     def __init__(self, flow: str, done: str) -> None:
         """`done` is what is not done with them."""

@@ -15,6 +15,7 @@ from heliograph.control import checkpoints
 from heliograph.control.beside import loops_beside
 from heliograph.control.checkpoints import READ_S, READ_SHARE, Carrier, is_news
 from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.kafka.types import TopicPartition
 from heliograph.mirror import store
 from heliograph.mirror.costs import Cost, stretched_s
 from heliograph.mirror.ledger import Ledger
@@ -34,7 +35,7 @@ def group(offset: int, **more: Any) -> FakeGroup:
 
 
 def offsets(ledger: Ledger) -> dict[str, int]:
-    return {name: seen.commits["t", 0].offset for name, seen in ledger.groups.items() if seen.commits}  # type: ignore[index]
+    return {name: seen.commits[TopicPartition("t", 0)].offset for name, seen in ledger.groups.items() if seen.commits}
 
 
 @asynccontextmanager
@@ -167,7 +168,7 @@ def test_many_groups_are_one_request_and_only_what_changed_is_written() -> None:
             world.source.groups["g7"] = group(2)
             await carrier.read()
             assert (await follow(world)).end == end + 1
-            assert world.flow.ledger.groups["g7"].commits["t", 0] == GroupCommit(2, "m")  # type: ignore[index]
+            assert world.flow.ledger.groups["g7"].commits[TopicPartition("t", 0)] == GroupCommit(2, "m")
             produced = world.calls(PRODUCE)
             await carrier.read()
             assert world.calls(PRODUCE) == produced, "nothing changed"

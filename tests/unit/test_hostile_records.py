@@ -13,7 +13,7 @@ from heliograph.errors import LeaseLost
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.mirror import formats, store
-from heliograph.mirror.lease import TERM_MAX, Leadership, Process
+from heliograph.mirror.lease import TERM_MAX, Leadership, Lease, Process
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.losses import loss_of
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat, OffsetSync
@@ -148,8 +148,8 @@ def test_the_largest_numbers_that_count_are_read() -> None:
 def test_a_term_that_nobody_can_exceed_is_named() -> None:
     leadership = Leadership()
     record = formats.parse_ledger(GROUP, *changed(formats.encode_lease(GROUP, LEASE), term=TERM_MAX))
-    assert record is not None
-    leadership.take(record, 0.0)  # type: ignore[arg-type]
+    assert isinstance(record, Lease)
+    leadership.take(record, 0.0)
     with pytest.raises(LeaseLost, match="no bid can exceed"):
         leadership.next_bid(Process(owner="me", host="h", pid=1), lease_ms=6000, now_ms=0)
 
