@@ -14,7 +14,7 @@ import pytest
 
 from heliograph.lab import Cluster
 from heliograph.lab.probe import fetch_broker_ids
-from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, produce, unique, wait_until
+from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, leader_of, produce, unique, wait_until
 from tests.fault.checker import false_names
 from tests.fault.conftest import Start
 from tests.fault.lost_tail import batches_in
@@ -41,10 +41,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 @pytest.fixture(scope="module")
 def network(start_clusters: Start) -> Network:
     return start_clusters([spec("apart", brokers=3)])["apart"]
-
-
-def leader_of(cluster: Cluster, topic: str) -> int:
-    return admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[0].leader
 
 
 def bootstrap(cluster: Cluster, *brokers: int) -> str:
