@@ -10,7 +10,7 @@ import typer
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
-from heliograph.filters import NameFilter
+from heliograph.names.filters import NameFilter
 from heliograph.render import OutputFormat
 from heliograph.text import printable_lines
 

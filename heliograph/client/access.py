@@ -24,8 +24,8 @@ from heliograph.errors import ConfigError
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.access import Role, Way, addresses, cluster_security, way_of
-from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
-from heliograph.renaming import Renames, RenamingPolicy, with_rules, without_rules
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
+from heliograph.names.renaming import Renames, RenamingPolicy, with_rules, without_rules
 
 WHERE = "client properties"
 

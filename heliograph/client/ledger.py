@@ -15,7 +15,7 @@ from heliograph.mirror import store
 from heliograph.mirror.joint import reread
 from heliograph.mirror.ledger import Grade, Ledger
 from heliograph.mirror.seen import GroupCommit
-from heliograph.naming import ReplicationPolicy
+from heliograph.names.policies import ReplicationPolicy
 
 
 async def read_ledger(cluster: Cluster, alias: str, *, group_id: str | None, topics: Iterable[str]) -> Ledger:

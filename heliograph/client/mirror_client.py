@@ -26,7 +26,7 @@ from heliograph.errors import Unreachable
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.ledger import Ledger
-from heliograph.naming import ReplicationPolicy
+from heliograph.names.policies import ReplicationPolicy
 
 CLIENT_ID = "heliograph-client"
 

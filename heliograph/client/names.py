@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from heliograph.naming import ReplicationPolicy
+from heliograph.names.policies import ReplicationPolicy
 
 UNREACHABLE = -1
 

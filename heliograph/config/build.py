@@ -45,7 +45,7 @@ from heliograph.config.settings import (
 )
 from heliograph.config.starts import build_starts
 from heliograph.config.values import BadValue, parse_address, split_list
-from heliograph.renaming import RenamingPolicy
+from heliograph.names.renaming import RenamingPolicy
 
 _SECURITY_NAMES = CLIENT_NAMES - {"bootstrap.servers", "security.protocol"}
 _MUST_AGREE = ("replication.policy.class", "replication.policy.separator", "offset-syncs.topic.location")

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
-from heliograph.filters import Filter, NameFilter
-from heliograph.naming import DefaultPolicy, IdentityPolicy
-from heliograph.renaming import RenamingPolicy, without_rules
+from heliograph.names.filters import Filter, NameFilter
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy
+from heliograph.names.renaming import RenamingPolicy, without_rules
 
 Way = tuple[Flow, ...]
 """Flows, each beginning where the one before it ends."""

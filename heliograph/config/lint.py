@@ -22,9 +22,9 @@ from heliograph.config.parts import FlowParts, Parts
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.table import DEFAULTS
 from heliograph.config.values import BadValue, parse_value, split_list
-from heliograph.filters import MAX_LENGTH
-from heliograph.naming import IdentityPolicy
-from heliograph.renaming import Rename, RenamingPolicy, without_rules
+from heliograph.names.filters import MAX_LENGTH
+from heliograph.names.policies import IdentityPolicy
+from heliograph.names.renaming import Rename, RenamingPolicy, without_rules
 
 DAY_S = 86_400
 MANY_REPLICAS = 3

@@ -10,10 +10,10 @@ from heliograph.config.parts import FlowParts
 from heliograph.config.reader import Reader
 from heliograph.config.table import DEFAULTS
 from heliograph.errors import ConfigError
-from heliograph.filters import Filter, NameFilter, OwnFilter
-from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
-from heliograph.ownclass import is_own, make_own
-from heliograph.renaming import Rename, Renames, with_rules
+from heliograph.names.filters import Filter, NameFilter, OwnFilter
+from heliograph.names.own_classes import is_own, make_own
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
+from heliograph.names.renaming import Rename, Renames, with_rules
 
 TOPIC_RENAME, GROUP_RENAME, FOR_OWN = "topic.rename.", "group.rename.", "python."
 MAX_RULES = 1000

@@ -13,9 +13,9 @@ from heliograph.config.findings import Finding, Severity
 from heliograph.config.parts import Resource, State
 from heliograph.config.secrets import SecretReader
 from heliograph.config.starts import StartPositions
-from heliograph.filters import Filter, should_mirror
-from heliograph.naming import ReplicationPolicy
-from heliograph.renaming import Arrivals, Renames, comes_home
+from heliograph.names.filters import Filter, should_mirror
+from heliograph.names.policies import ReplicationPolicy
+from heliograph.names.renaming import Arrivals, Renames, comes_home
 
 MAX_ALL_PAIRED = 50
 """Clusters that have heartbeats for all their pairs, connected or not."""

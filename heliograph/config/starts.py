@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from heliograph.config.findings import Config, Entry, Report
 from heliograph.config.values import BadValue, split_list
 from heliograph.errors import ConfigError
-from heliograph.filters import NameFilter
+from heliograph.names.filters import NameFilter
 
 PREFIX = "start.position."
 EARLIEST, LATEST = -2, -1

@@ -13,7 +13,7 @@ from heliograph.config.clients import CLIENT_NAMES, Kind
 from heliograph.config.key import Effect, Key, Scope, row
 from heliograph.config.layering import BYTE_ARRAY_CONVERTER, WORKER_PREFIXES
 from heliograph.config.parts import Connector, State
-from heliograph.naming import POLICIES
+from heliograph.names.policies import POLICIES
 
 H, L, P, R = Effect.HONOURED, Effect.LATER, Effect.POINTLESS, Effect.REFUSED
 B, S, INT, N, T, C, LIST = Kind.BOOLEAN, Kind.SHORT, Kind.INT, Kind.LONG, Kind.STRING, Kind.CLASS, Kind.LIST

@@ -7,7 +7,7 @@ import re
 
 from heliograph.config.clients import Kind
 from heliograph.config.key import Key
-from heliograph.ownclass import HINT, is_own
+from heliograph.names.own_classes import HINT, is_own
 
 Value = bool | int | float | str | tuple[str, ...] | None
 

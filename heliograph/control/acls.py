@@ -36,7 +36,7 @@ from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.kept_acls import keep, plan_kept
 from heliograph.mirror.life import counted
 from heliograph.mirror.seen import DELETED
-from heliograph.naming import DefaultPolicy, IdentityPolicy
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 
 log = logging.getLogger("heliograph")
 

@@ -24,7 +24,7 @@ from heliograph.mirror import mm2, store
 from heliograph.mirror.access import Role, admin_way, way_of
 from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.spells import Spell
-from heliograph.naming import HEARTBEATS
+from heliograph.names.policies import HEARTBEATS
 
 log = logging.getLogger("heliograph")
 

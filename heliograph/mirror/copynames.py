@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, NameRefused
-from heliograph.filters import Filter
-from heliograph.naming import MAX_TOPIC, DefaultPolicy, OwnPolicy, is_own_internal_topic
-from heliograph.renaming import without_rules
+from heliograph.names.filters import Filter
+from heliograph.names.policies import MAX_TOPIC, DefaultPolicy, OwnPolicy, is_own_internal_topic
+from heliograph.names.renaming import without_rules
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 _MAX_GROUP = 32767

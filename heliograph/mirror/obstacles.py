@@ -13,7 +13,6 @@ from uuid import UUID
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, NotAuthorized, NotCompacted
-from heliograph.filters import is_ledger_topic
 from heliograph.kafka.admin import topic_configs
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
@@ -32,7 +31,8 @@ from heliograph.mirror.lease import Tenancy
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.model import MARKED
 from heliograph.mirror.store import read_ledgers
-from heliograph.naming import IdentityPolicy
+from heliograph.names.filters import is_ledger_topic
+from heliograph.names.policies import IdentityPolicy
 
 log = logging.getLogger("heliograph")
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.filters import Filter, NameFilter
 from heliograph.kafka.acls import CLUSTER_NAME, WILDCARD, Operation, Pattern, ResourceType
 from heliograph.mirror.access import Role
-from heliograph.naming import OwnPolicy
-from heliograph.renaming import Rename, RenamingPolicy, without_rules
+from heliograph.names.filters import Filter, NameFilter
+from heliograph.names.policies import OwnPolicy
+from heliograph.names.renaming import Rename, RenamingPolicy, without_rules
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.ALTER, Operation.DELETE},

@@ -14,7 +14,6 @@ from typing import Any
 from heliograph.config.settings import Flow
 from heliograph.config.starts import StartPoint
 from heliograph.errors import ConfigError
-from heliograph.filters import NameFilter
 from heliograph.mirror.model import Entry
 from heliograph.mirror.stored_json import (
     as_fields,
@@ -26,6 +25,7 @@ from heliograph.mirror.stored_json import (
     as_texts,
     take,
 )
+from heliograph.names.filters import NameFilter
 
 VERSION = 1
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from heliograph.client import MirrorClient
 from heliograph.config.settings import Flow, Settings
 from heliograph.control.group_sync import Moved, move_forward
-from heliograph.filters import NameFilter
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import Commit
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.access import Role, cluster_of
+from heliograph.names.filters import NameFilter
 from heliograph.recovery.forms import By
 
 

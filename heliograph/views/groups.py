@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
-from heliograph.filters import NameFilter
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import Commit, fetch_commits
@@ -25,6 +24,7 @@ from heliograph.mirror.copynames import GroupPlan, plan_groups
 from heliograph.mirror.joint import Neighbours, neighbours_in, uncommitted
 from heliograph.mirror.ledger import Grade, Ledger, PartitionName, Translation
 from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, PassKind, SeenGroup
+from heliograph.names.filters import NameFilter
 
 SOURCE_PATIENCE_S = 8.0
 """A source that does not answer by then counts as gone."""

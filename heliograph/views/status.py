@@ -33,7 +33,7 @@ from heliograph.mirror.losses import Loss
 from heliograph.mirror.mm2 import Checkpoint, Heartbeat
 from heliograph.mirror.seen import GroupPass, PassKind
 from heliograph.mirror.throttling import QUIET_S, shown
-from heliograph.naming import HEARTBEATS
+from heliograph.names.policies import HEARTBEATS
 from heliograph.render import Row
 from heliograph.views.conditions import (
     Facts,

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, NameRefused
-from heliograph.filters import NameFilter
 from heliograph.mirror.copynames import Rank, maybe_remote, names_of, plan_names
 from heliograph.mirror.kept_troubles import WHOLE_TOPIC, Troubles
 from heliograph.mirror.ledger import PartitionName
@@ -18,7 +17,8 @@ from heliograph.mirror.losses import Loss
 from heliograph.mirror.model import Entry
 from heliograph.mirror.outcomes import FLOW_STOPPED, PARTITION_STOPPED
 from heliograph.mirror.remap import SAME, target_partition
-from heliograph.naming import is_cycle, is_own_internal_topic
+from heliograph.names.filters import NameFilter
+from heliograph.names.policies import is_cycle, is_own_internal_topic
 from heliograph.render import Row
 from heliograph.views.differences import ConfigDifference
 

@@ -13,10 +13,10 @@ from py4j.protocol import Py4JJavaError
 from heliograph.config.table import KEYS
 from heliograph.config.values import split_list
 from heliograph.errors import ConfigError
-from heliograph.filters import NameFilter, should_mirror
 from heliograph.mirror import formats
-from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
-from heliograph.renaming import Rename
+from heliograph.names.filters import NameFilter, should_mirror
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from heliograph.names.renaming import Rename
 from tests.cluster.judge import MIRROR, Judge
 
 # -- names

@@ -19,7 +19,7 @@ from tests.cluster.consumers import commit, committed
 from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, View, create_topic, produce, topics, unique
 
 OWN = """
-from heliograph.naming import DefaultPolicy
+from heliograph.names.policies import DefaultPolicy
 
 
 class Suffix(DefaultPolicy):

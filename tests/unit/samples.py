@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.filters import Filter, NameFilter
+from heliograph.names.filters import Filter, NameFilter
 
 BASE = """\
 clusters = A, B

@@ -20,7 +20,7 @@ from heliograph.errors import ConfigError, Unreachable
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.mirror.mm2 import Checkpoint
-from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 DOT = DefaultPolicy()
 SAME = IdentityPolicy(source_alias="source")

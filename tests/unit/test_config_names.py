@@ -20,8 +20,8 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.mirror.ledger import Ledger
 from heliograph.mirror.mm2 import Checkpoint
-from heliograph.naming import DefaultPolicy, IdentityPolicy
-from heliograph.renaming import Rename, Renames, RenamingPolicy
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy
+from heliograph.names.renaming import Rename, Renames, RenamingPolicy
 from tests.unit.samples import BASE
 from tests.unit.test_copynames import EU, rule
 from tests.unit.test_lint import IDENTITY, RESOURCE, said

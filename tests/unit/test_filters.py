@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import ConfigError
-from heliograph.filters import GroupFilter, TopicFilter, should_mirror
-from heliograph.javaregex import translate
-from heliograph.naming import DefaultPolicy, IdentityPolicy, is_own_internal_topic
+from heliograph.names.filters import GroupFilter, TopicFilter, should_mirror
+from heliograph.names.java_regex.translation import translate
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy, is_own_internal_topic
 
 DOT = DefaultPolicy(source_alias="A")
 ALL = TopicFilter((".*",))
@@ -130,7 +130,7 @@ def test_endless_pattern_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
         def fullmatch(self, name: str, timeout: float) -> None:
             raise TimeoutError(name, timeout)
 
-    monkeypatch.setattr("heliograph.filters._compiled", lambda _patterns: Endless())
+    monkeypatch.setattr("heliograph.names.filters._compiled", lambda _patterns: Endless())
     with pytest.raises(ConfigError, match="takes more than 5 s"):
         ALL.accepts("a")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import filters
 from heliograph.config import Loaded, inspect_content
 from heliograph.config.load import MAX_BYTES
 from heliograph.config.secrets import Resolver
 from heliograph.errors import ConfigError
-from heliograph.filters import NameFilter
+from heliograph.names import filters
+from heliograph.names.filters import NameFilter
 
 CONFIGS = Path(__file__).parent / "configs"
 LONGEST_S = 1.0

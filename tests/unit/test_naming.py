@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import ConfigError
-from heliograph.naming import DefaultPolicy, IdentityPolicy, ReplicationPolicy, is_cycle, make_policy
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy, is_cycle, make_policy
 
 DOT = DefaultPolicy()
 DASH = DefaultPolicy(separator="__", internal_separator_enabled=False)

@@ -13,22 +13,22 @@ from heliograph.config import Settings, inspect_content, parse_settings
 from heliograph.config.convert import convert
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
-from heliograph.filters import OwnFilter
 from heliograph.kafka.configs import OF_TOPIC, ConfigEntry
 from heliograph.mirror.copynames import plan_names
 from heliograph.mirror.rights import flow_rights
 from heliograph.mirror.topic_configs import carried_configs, follows_configs, unjudged_configs
-from heliograph.naming import POLICIES, IdentityPolicy, OwnPolicy, make_policy
-from heliograph.ownclass import make_own
+from heliograph.names.filters import OwnFilter
+from heliograph.names.own_classes import make_own
+from heliograph.names.policies import POLICIES, IdentityPolicy, OwnPolicy, make_policy
+from heliograph.names.renaming import RenamingPolicy
 from heliograph.preflight.applications import mirrored_topics
-from heliograph.renaming import RenamingPolicy
 from heliograph.views.topic_views import Reading, Side, State, topic_views
 from tests.unit.samples import BASE
 
 NAMING = (Path(__file__).parents[2] / "docs" / "naming.md").read_text()
 [EXAMPLE] = re.findall(r"```python\n(.*?)```", NAMING, re.DOTALL)
 FAULTY = """
-from heliograph.naming import DefaultPolicy
+from heliograph.names.policies import DefaultPolicy
 class NoArguments:
     def __init__(self): ...
 

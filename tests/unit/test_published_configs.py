@@ -7,7 +7,7 @@ import pytest
 from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_file
 from heliograph.config.parts import State
-from heliograph.naming import DefaultPolicy, IdentityPolicy
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from tests.unit.published import (
     CONFIGS,
     PLAIN,

@@ -11,7 +11,7 @@ from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_file
 from heliograph.config.parts import State
 from heliograph.config.settings import Flow
-from heliograph.naming import DefaultPolicy, IdentityPolicy
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from tests.unit.published import (
     CONFIGS,
     EU,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import ConfigError
-from heliograph.filters import TopicFilter, should_mirror
-from heliograph.naming import DefaultPolicy, IdentityPolicy, is_cycle
-from heliograph.renaming import Rename, Renames, RenamingPolicy, comes_home, with_rules, without_rules
+from heliograph.names.filters import TopicFilter, should_mirror
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy, is_cycle
+from heliograph.names.renaming import Rename, Renames, RenamingPolicy, comes_home, with_rules, without_rules
 
 DOT = DefaultPolicy(source_alias="A")
 
@@ -83,7 +83,7 @@ def test_a_pattern_that_takes_for_ever_is_named(monkeypatch: pytest.MonkeyPatch)
         def fullmatch(self, name: str, timeout: float) -> None:
             raise TimeoutError(name, timeout)
 
-    monkeypatch.setattr("heliograph.renaming._compiled", lambda _text: Endless())
+    monkeypatch.setattr("heliograph.names.renaming._compiled", lambda _text: Endless())
     with pytest.raises(ConfigError, match=r'pattern "a\*" takes more than 5 s on "x"'):
         Rename("a*", "x").apply("x")
 

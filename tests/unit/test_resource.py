@@ -11,7 +11,7 @@ from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_content
 from heliograph.config.parts import State
 from heliograph.errors import ConfigError
-from heliograph.naming import IdentityPolicy
+from heliograph.names.policies import IdentityPolicy
 from tests.unit.resources import (
     IDENTITY,
     OLD,

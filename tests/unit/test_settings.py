@@ -14,7 +14,7 @@ from heliograph.config.lookup import find_key
 from heliograph.config.table import KEYS
 from heliograph.config.values import BadValue, parse_address, parse_value, split_list
 from heliograph.errors import ConfigError
-from heliograph.naming import DefaultPolicy, IdentityPolicy
+from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from tests.unit.samples import BASE, patterns_of
 
 

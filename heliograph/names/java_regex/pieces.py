@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from heliograph.codepoints import Ranges, write_char, write_set
-from heliograph.javaclasses import Refused
+from heliograph.names.java_regex.classes import Refused
+from heliograph.names.java_regex.codepoints import Ranges, write_char, write_set
 
 # The regex module unrolls counted repetition: {2147483647} would take all memory.
 _MAX_EXPANDED = 100_000

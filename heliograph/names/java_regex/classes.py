@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import regex
 
-from heliograph.codepoints import ALL, Ranges, chars, complement, intersect, unicode, union
+from heliograph.names.java_regex.codepoints import ALL, Ranges, chars, complement, intersect, unicode, union
 
 
 class Refused(Exception):

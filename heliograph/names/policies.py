@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from heliograph.errors import ConfigError
-from heliograph.ownclass import HINT, OwnObject, is_own, make_own
+from heliograph.names.own_classes import HINT, OwnObject, is_own, make_own
 
 HEARTBEATS = "heartbeats"
 DEFAULT_SEPARATOR = "."

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import regex
 
 from heliograph.errors import ConfigError
-from heliograph.javaregex import translate
-from heliograph.naming import ReplicationPolicy, is_cycle, is_own_internal_topic
-from heliograph.ownclass import OwnObject
-from heliograph.renaming import without_rules
+from heliograph.names.java_regex.translation import translate
+from heliograph.names.own_classes import OwnObject
+from heliograph.names.policies import ReplicationPolicy, is_cycle, is_own_internal_topic
+from heliograph.names.renaming import without_rules
 
 _MATCH_TIMEOUT_S = 5.0
 MAX_LENGTH = 50_000

@@ -11,10 +11,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from heliograph.codepoints import ALL, LAST, Ranges, both_cases, chars, complement, intersect, union, write_set
 from heliograph.errors import ConfigError
-from heliograph.javaclasses import LINE_END, SHORTHANDS, VERTICAL, WORD, Refused, property_class
-from heliograph.javapieces import Piece, in_sequence, in_turn, literal, one_of, repeated
+from heliograph.names.java_regex.classes import LINE_END, SHORTHANDS, VERTICAL, WORD, Refused, property_class
+from heliograph.names.java_regex.codepoints import (
+    ALL,
+    LAST,
+    Ranges,
+    both_cases,
+    chars,
+    complement,
+    intersect,
+    union,
+    write_set,
+)
+from heliograph.names.java_regex.pieces import Piece, in_sequence, in_turn, literal, one_of, repeated
 
 _MAX_DEPTH = 100
 _MAX_SHOWN = 500

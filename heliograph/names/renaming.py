@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import regex
 
-from heliograph.codepoints import Ranges, chars, intersect, union, write_char, write_set
 from heliograph.errors import ConfigError
-from heliograph.javaclasses import Refused
-from heliograph.javaregex import Shape, parse
-from heliograph.naming import ReplicationPolicy, is_own_internal_topic
+from heliograph.names.java_regex.classes import Refused
+from heliograph.names.java_regex.codepoints import Ranges, chars, intersect, union, write_char, write_set
+from heliograph.names.java_regex.translation import Shape, parse
+from heliograph.names.policies import ReplicationPolicy, is_own_internal_topic
 
 MATCH_TIMEOUT_S = 5.0
 Part = str | int

@@ -1,0 +1,1 @@
+"""What decides about names of topics and groups: policies, filters, renaming, classes of one's own, Java's patterns."""

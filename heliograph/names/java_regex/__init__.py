@@ -1,0 +1,1 @@
+"""Java's regular expressions, translated for the `regex` module."""
