@@ -13,8 +13,8 @@ from bench.works import FIRST_RECORD_LIMIT_S, GroupsWork
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.mirror.seen import PassKind
-from heliograph.mirror.store import read_ledgers
+from heliograph.ledger.source_snapshot import PassKind
+from heliograph.ledger.store import read_ledgers
 
 T = TypeVar("T")
 _PASS = re.compile(r"([\d,]+) groups carried in ([\d.]+) s")

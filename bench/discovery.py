@@ -22,9 +22,9 @@ from bench.works import DISCOVERY_WORKS, DiscoveryWork
 from heliograph.config import parse_settings
 from heliograph.kafka.admin import NewTopic, create_topics
 from heliograph.kafka.cluster import Cluster
+from heliograph.ledger.store import wait_for_topics
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.plan import plan_epoch
-from heliograph.mirror.store import wait_for_topics
 from tests.fake_cluster import FakeCluster
 
 _REPOSITORY = Path(__file__).resolve().parent.parent

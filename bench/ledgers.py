@@ -13,12 +13,12 @@ from bench.works import LedgerWork
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.mirror import formats
-from heliograph.mirror.formats import Claim
-from heliograph.mirror.model import Entry
-from heliograph.mirror.runs import PAGE_RUNS, OpenPage, Run
-from heliograph.mirror.seen import GroupCommit, SeenGroup
-from heliograph.mirror.store import wait_for_topics
+from heliograph.ledger import formats
+from heliograph.ledger.formats import Claim
+from heliograph.ledger.model import Entry
+from heliograph.ledger.runs import PAGE_RUNS, OpenPage, Run
+from heliograph.ledger.source_snapshot import GroupCommit, SeenGroup
+from heliograph.ledger.store import wait_for_topics
 
 GROUP = "reader"
 _RUN = 3

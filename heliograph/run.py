@@ -21,11 +21,11 @@ from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.kafka.names import give_threads
 from heliograph.kafka.open_files import raise_limit
+from heliograph.ledger.cluster_access import check_security, unchecked_hosts
 from heliograph.logs import LogLevel, log, progress, start_log
-from heliograph.mirror.access import check_security, unchecked_hosts
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import SparkEpochs, is_local
-from heliograph.mirror.side_loops import SideLoop
+from heliograph.side_loops import SideLoop
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8

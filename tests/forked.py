@@ -32,7 +32,7 @@ from heliograph.mirror.plan import Workforce
 from heliograph.mirror.rows import assignments_of, lanes_table, ledger_rows, rows_batch
 
 if TYPE_CHECKING:
-    from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
+    from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
 
 
 class Forker:

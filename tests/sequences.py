@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from heliograph.kafka.batch import NewRecord, encode_batch
-from heliograph.mirror.model import SEQUENCE_MODULUS
+from heliograph.ledger.model import SEQUENCE_MODULUS
 
 OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 45, 47
 EPOCH = 3

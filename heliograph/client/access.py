@@ -23,7 +23,7 @@ from heliograph.config.values import BadValue, parse_address, parse_value, split
 from heliograph.errors import ConfigError
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, Way, addresses, cluster_security, way_of
+from heliograph.ledger.cluster_access import Role, Way, addresses, cluster_security, way_of
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
 from heliograph.names.renaming import Renames, RenamingPolicy, with_rules, without_rules
 

@@ -11,10 +11,10 @@ from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.joint import reread
-from heliograph.mirror.ledger import Grade, Ledger
-from heliograph.mirror.seen import GroupCommit
+from heliograph.ledger import store
+from heliograph.ledger.joint import reread
+from heliograph.ledger.ledger import Grade, Ledger
+from heliograph.ledger.source_snapshot import GroupCommit
 from heliograph.names.policies import ReplicationPolicy
 
 

@@ -25,7 +25,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.errors import Unreachable
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.ledger import Ledger
+from heliograph.ledger.ledger import Ledger
 from heliograph.names.policies import ReplicationPolicy
 
 CLIENT_ID = "heliograph-client"

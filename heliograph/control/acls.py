@@ -30,12 +30,12 @@ from heliograph.kafka.acls import (
 )
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import list_groups
-from heliograph.mirror import store
-from heliograph.mirror.copynames import GroupPlan, NamePlan, plan_groups
+from heliograph.ledger import store
+from heliograph.ledger.copy_names import GroupPlan, NamePlan, plan_groups
+from heliograph.ledger.kept_acls import keep, plan_kept
+from heliograph.ledger.source_snapshot import DELETED
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.kept_acls import keep, plan_kept
 from heliograph.mirror.life import counted
-from heliograph.mirror.seen import DELETED
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 
 log = logging.getLogger("heliograph")

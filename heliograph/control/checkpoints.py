@@ -26,16 +26,16 @@ from heliograph.kafka.commits import Commit, fetch_commits
 from heliograph.kafka.groups import DEAD, GroupListing, describe_groups, list_groups
 from heliograph.kafka.log import append_apart
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import formats, store
-from heliograph.mirror.copynames import plan_groups
-from heliograph.mirror.costs import Cost, stretched_s
+from heliograph.ledger import formats, store
+from heliograph.ledger.copy_names import plan_groups
+from heliograph.ledger.joint import neighbours_in, uncommitted
+from heliograph.ledger.ledger import Grade, PartitionName, Translation
+from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.source_snapshot import DELETED, GroupCommit, GroupPass, PassKind, SeenGroup
 from heliograph.mirror.demand import checkpoints_topic
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.flow_names import tell_refused
-from heliograph.mirror.joint import neighbours_in, uncommitted
-from heliograph.mirror.ledger import Grade, PartitionName, Translation
-from heliograph.mirror.mm2 import Checkpoint
-from heliograph.mirror.seen import DELETED, GroupCommit, GroupPass, PassKind, SeenGroup
+from heliograph.processor_time import Cost, stretched_s
 
 log = logging.getLogger("heliograph")
 

@@ -17,9 +17,9 @@ from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.configs import AT_ONCE, TopicConfigs, alter_topics, describe_topics
 from heliograph.mirror.denials import Denials, advised
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.spells import Clock, Spell
 from heliograph.mirror.targets import LIMITS
 from heliograph.mirror.topic_configs import carried_configs, follows_configs, unjudged_configs
+from heliograph.outage_log import Clock, Spell
 
 log = logging.getLogger("heliograph")
 

@@ -20,11 +20,11 @@ from heliograph.errors import ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
-from heliograph.mirror import mm2, store
-from heliograph.mirror.access import Role, admin_way, way_of
-from heliograph.mirror.side_loops import SideLoop
-from heliograph.mirror.spells import Spell
+from heliograph.ledger import mm2_records, store
+from heliograph.ledger.cluster_access import Role, admin_way, way_of
 from heliograph.names.policies import HEARTBEATS
+from heliograph.outage_log import Spell
+from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
 
@@ -188,7 +188,7 @@ class _Target:
         try:
             await self._ensure_topic()
             now_ms = int(time.time() * 1000)
-            beats = [mm2.Heartbeat(source=source, target=target, time_ms=now_ms) for source, target in due]
+            beats = [mm2_records.Heartbeat(source=source, target=target, time_ms=now_ms) for source, target in due]
             await append(self._cluster, HEARTBEATS, 0, [beat.encode() for beat in beats], now_ms=now_ms)
         except HeliographError as error:
             self._is_topic_there = False

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from heliograph.mirror.side_loops import SideLoop
+from heliograph.side_loops import SideLoop
 
 IDLE_S = 1.0
 """How often a job that is switched off looks whether it is on."""

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
-from heliograph.mirror import store
+from heliograph.ledger import store
+from heliograph.ledger.ledger import PartitionLedger, PartitionName
+from heliograph.ledger.mm2_offset_syncs import SyncRule, SyncStore
+from heliograph.ledger.mm2_records import OffsetSync
+from heliograph.ledger.model import Entry
 from heliograph.mirror.demand import offset_syncs_topic
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.ledger import PartitionLedger, PartitionName
-from heliograph.mirror.mm2 import OffsetSync
-from heliograph.mirror.model import Entry
-from heliograph.mirror.syncs import SyncRule, SyncStore
 
 
 class _Seen(NamedTuple):

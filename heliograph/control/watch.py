@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping
 
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
+from heliograph.ledger import store
+from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.model import Entry
+from heliograph.ledger.runs import Page
+from heliograph.ledger.source_snapshot import Contact, LogEnd, LogEnds, Seen
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.ledger import PartitionName
-from heliograph.mirror.model import Entry
-from heliograph.mirror.runs import Page
-from heliograph.mirror.seen import Contact, LogEnd, LogEnds, Seen
 
 WATCH_S = 2.0
 PRUNE_S = 60.0

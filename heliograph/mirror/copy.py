@@ -27,12 +27,12 @@ from heliograph.kafka.batch import BatchHeader, iter_batches, leader_epoch_of, r
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.ledger.lineage import UNKNOWN, Lineage, Stretch
+from heliograph.ledger.model import MEMORY_MS, NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
+from heliograph.ledger.runs import OpenPage, OpenRun, Page, Run, follow
 from heliograph.mirror.express import next_parts
-from heliograph.mirror.lineage import UNKNOWN, Lineage, Stretch
 from heliograph.mirror.marks import Marks
-from heliograph.mirror.model import MEMORY_MS, NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.mirror.record import Chunk, reencode
-from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
 from heliograph.mirror.singles import merge_singles
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.configs import TopicConfigs
 from heliograph.kafka.tools import alter_topic_command
-from heliograph.mirror import store
-from heliograph.mirror.copynames import plan_names
+from heliograph.ledger import store
+from heliograph.ledger.copy_names import plan_names
 from heliograph.mirror.topic_configs import first_configs, follows_configs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.errors import BrokerRefused, DataLost, LogTruncated
 from heliograph.kafka.codec.k01_fetch import EpochEnd
-from heliograph.mirror.lineage import Lineage
+from heliograph.ledger.lineage import Lineage
 
 
 def out_of_range(position: int, start: int, end: int, *, alias: str, where: str) -> DataLost | LogTruncated | None:

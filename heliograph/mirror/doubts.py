@@ -23,9 +23,9 @@ from heliograph.errors import (
     TargetUnsettled,
     TopicRecreated,
 )
-from heliograph.mirror import outcomes
+from heliograph.ledger import loss_outcomes
+from heliograph.ledger.model import Assignment, FlowTerms
 from heliograph.mirror.copy import PartitionCopy
-from heliograph.mirror.model import Assignment, FlowTerms
 from heliograph.mirror.refusals import refused_by_source
 from heliograph.mirror.settle import Settled
 
@@ -100,7 +100,7 @@ def second_writer(copy: PartitionCopy, settled: Settled) -> SecondWriter:
 
 
 def target_made_anew(copy: PartitionCopy, topic_id: UUID) -> TargetTopicLost:
-    anew = outcomes.target_made_anew(copy.entry, topic_id.hex)
+    anew = loss_outcomes.target_made_anew(copy.entry, topic_id.hex)
     return TargetTopicLost(anew.text, where=copy.assignment.name, **anew.details)
 
 

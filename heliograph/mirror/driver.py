@@ -21,16 +21,16 @@ from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
 from heliograph.errors import HeliographError, SparkFailed
+from heliograph.ledger.lease import LANE_SHARE
+from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
+from heliograph.ledger.process_identity import this_process
 from heliograph.mirror.copy import may_be_forgotten
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.here import this_process
-from heliograph.mirror.lease import LANE_SHARE
 from heliograph.mirror.life import FlowLife, Surroundings, counted
-from heliograph.mirror.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
 from heliograph.mirror.shares import plan_shares
-from heliograph.mirror.side_loops import SideLoop
-from heliograph.mirror.spells import Spell
+from heliograph.outage_log import Spell
+from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
 sizes_log = logging.getLogger("heliograph.sizes")

@@ -31,30 +31,30 @@ from heliograph.errors import (
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.catalogue import Catalogue
-from heliograph.mirror import formats, marks, obstacles, store
-from heliograph.mirror.access import Role, apply_settings, cluster_of
-from heliograph.mirror.counts import Past, Start, source_at
+from heliograph.ledger import formats, store
+from heliograph.ledger.cluster_access import Role, apply_settings, cluster_of
+from heliograph.ledger.counts import Past, Start, source_at
+from heliograph.ledger.kept_troubles import WHOLE_TOPIC, plan_troubles
+from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.loss_outcomes import GoOn, Outcome, never_written_down, outcome_of
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.model import Assignment, Entry, FlowTerms, LedgerRow
+from heliograph.ledger.partition_remap import target_partition
+from heliograph.ledger.position_requests import asked_now, first_asked
+from heliograph.ledger.source_snapshot import Change, Changed
+from heliograph.mirror import marks, obstacles
 from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow_names import FlowNames
 from heliograph.mirror.inspection import INSPECTED, inspect
-from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
 from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.leader_epochs import source_epochs, target_epochs
-from heliograph.mirror.ledger import Ledger, PartitionName
 from heliograph.mirror.loss_book import Losses
-from heliograph.mirror.losses import Loss
 from heliograph.mirror.memory import TargetMemory
-from heliograph.mirror.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
-from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down, outcome_of
 from heliograph.mirror.places import Places
-from heliograph.mirror.remap import target_partition
 from heliograph.mirror.restarts import Restarts
-from heliograph.mirror.seen import Change, Changed
 from heliograph.mirror.settle import Unsettled
-from heliograph.mirror.side_loops import SideLoops
-from heliograph.mirror.spells import Spell, Unwritten, Waits
 from heliograph.mirror.standing import Standing, past_of, place_of
 from heliograph.mirror.starts import find_starts, tell_beginnings
 from heliograph.mirror.takeover import find_ours
@@ -62,7 +62,8 @@ from heliograph.mirror.targets import TargetTopics
 from heliograph.mirror.tenure import Tenure
 from heliograph.mirror.terms import client_id_of, terms_of
 from heliograph.mirror.throttling import Throttling
-from heliograph.mirror.wishes import asked_now, first_asked
+from heliograph.outage_log import Spell, Unwritten, Waits
+from heliograph.side_loops import SideLoops
 
 log = logging.getLogger("heliograph")
 

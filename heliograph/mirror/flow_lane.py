@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, RecordRefused
 from heliograph.kafka.cluster import Cluster
+from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 from heliograph.mirror.copy import PartitionCopy, State
 from heliograph.mirror.doubts import by_another_rule, cause_of_doubt, cause_of_release
 from heliograph.mirror.fetch_memory import FetchMemory
@@ -28,7 +29,6 @@ from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.flusher import Flusher
 from heliograph.mirror.listener import Listener
 from heliograph.mirror.marks import marks_of
-from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.sender import Sender
 from heliograph.mirror.settler import Settler

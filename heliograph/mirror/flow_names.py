@@ -9,9 +9,9 @@ from typing import Protocol
 from heliograph.config.settings import Flow
 from heliograph.errors import NameRefused
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror.copynames import Claim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
-from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.model import Entry
+from heliograph.ledger.copy_names import Claim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
+from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.model import Entry
 
 log = logging.getLogger("heliograph")
 

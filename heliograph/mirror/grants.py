@@ -9,7 +9,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.acls import ResourceType
 from heliograph.kafka.allowed import Question, allowed
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror.access import Role, cluster_of, security_of
+from heliograph.ledger.cluster_access import Role, cluster_of, security_of
 from heliograph.mirror.acltext import add_command
 from heliograph.mirror.rights import Right, flow_rights, least
 

@@ -11,11 +11,11 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.errors import NotAuthorized, UnsupportedVersion
 from heliograph.kafka.acls import Operation, ResourceType
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror import formats, store
+from heliograph.ledger import formats, store
 from heliograph.mirror.grants import Grant, Grants
 from heliograph.mirror.rights import Resource
-from heliograph.mirror.side_loops import Failing
-from heliograph.mirror.spells import Spell
+from heliograph.outage_log import Spell
+from heliograph.side_loops import Failing
 
 log = logging.getLogger("heliograph")
 

@@ -20,9 +20,9 @@ from heliograph.kafka.connection import BufferPool
 from heliograph.kafka.names import give_threads
 from heliograph.kafka.open_files import raise_limit
 from heliograph.kafka.types import BrokerAddress
+from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.flow_lane import FlowLane
-from heliograph.mirror.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.settling_room import SettlingRoom
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import SeenEpoch
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.copynames import maybe_remote
-from heliograph.mirror.ledger import PartitionName
-from heliograph.mirror.lineage import Lineage
-from heliograph.mirror.model import Entry
-from heliograph.mirror.remap import target_partition
+from heliograph.ledger.copy_names import maybe_remote
+from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.lineage import Lineage
+from heliograph.ledger.model import Entry
+from heliograph.ledger.partition_remap import target_partition
 
 
 def source_epochs(entries: Mapping[PartitionName, Entry]) -> Iterator[SeenEpoch]:

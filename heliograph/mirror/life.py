@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.errors import ConfigError, InternalError
-from heliograph.mirror import formats, store
-from heliograph.mirror.costs import Cost, stretched_s
+from heliograph.ledger import formats, store
+from heliograph.ledger.lease import Lease, Process
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.model import FlowTerms, LedgerRow
+from heliograph.ledger.source_snapshot import Change
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.lease import Lease, Process
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.model import FlowTerms, LedgerRow
 from heliograph.mirror.progress import Progress
-from heliograph.mirror.seen import Change
-from heliograph.mirror.side_loops import SideLoop
 from heliograph.mirror.tenure import Tenure
+from heliograph.processor_time import Cost, stretched_s
+from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
 

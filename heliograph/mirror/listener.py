@@ -17,9 +17,9 @@ from heliograph.kafka.admin import EARLIEST, end_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition, is_out_of_range
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import formats
-from heliograph.mirror.lease import LANE_SHARE, Lease, clock
-from heliograph.mirror.model import FlowTerms
+from heliograph.ledger import formats
+from heliograph.ledger.lease import LANE_SHARE, Lease, clock
+from heliograph.ledger.model import FlowTerms
 
 log = logging.getLogger("heliograph")
 

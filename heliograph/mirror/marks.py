@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from heliograph.errors import ProtocolError
 from heliograph.kafka.batch import Record
 from heliograph.kafka.codec.primitives import Buffer, encode_varint, read_uvarint
-from heliograph.mirror.model import MARKED, Assignment, FlowTerms
+from heliograph.ledger.model import MARKED, Assignment, FlowTerms
 
 KEY = "heliograph.from"
 SHARED = "others may write its target's topics too, which is not told as FOREIGN_WRITES"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heliograph.config.settings import Settings
 from heliograph.errors import StoreUnusable
 from heliograph.kafka.security import Security
-from heliograph.mirror.access import Role, bootstrap_of, security_of
+from heliograph.ledger.cluster_access import Role, bootstrap_of, security_of
 from heliograph.mirror.acltext import commands, kafka_user
 from heliograph.mirror.rights import Right, rights_of
 

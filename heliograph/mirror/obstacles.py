@@ -18,7 +18,11 @@ from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.kafka.types import NO_TOPIC_ID
-from heliograph.mirror.copynames import names_of
+from heliograph.ledger.copy_names import names_of
+from heliograph.ledger.lease import Tenancy
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import MARKED
+from heliograph.ledger.store import read_ledgers
 from heliograph.mirror.demand import (
     COMPACT,
     Compacted,
@@ -27,10 +31,6 @@ from heliograph.mirror.demand import (
     not_compacted,
     too_few_brokers,
 )
-from heliograph.mirror.lease import Tenancy
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.model import MARKED
-from heliograph.mirror.store import read_ledgers
 from heliograph.names.filters import is_ledger_topic
 from heliograph.names.policies import IdentityPolicy
 

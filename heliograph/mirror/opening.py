@@ -14,14 +14,14 @@ from heliograph.config.settings import Flow
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.counts import Extent, Past, Start, first_entry, pages_at_opening
-from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.model import Entry, FlowTerms
+from heliograph.ledger import store
+from heliograph.ledger.counts import Extent, Past, Start, first_entry, pages_at_opening
+from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.model import Entry, FlowTerms
+from heliograph.ledger.partition_remap import row_of, turn_of
+from heliograph.ledger.runs import Page
 from heliograph.mirror.places import Places
 from heliograph.mirror.rebuild import rebuild_ledger
-from heliograph.mirror.remap import row_of, turn_of
-from heliograph.mirror.runs import Page
 from heliograph.mirror.standing import Standing
 from heliograph.mirror.takeover import Ended, Used, find_used
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.model import Assignment, EpochPlan
+from heliograph.ledger.model import Assignment, EpochPlan
 
 PartitionKey = tuple[str, str, int]
 """(flow, topic, partition)"""

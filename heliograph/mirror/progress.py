@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from heliograph.mirror.model import Entry
+from heliograph.ledger.model import Entry
 
 
 class Progress:

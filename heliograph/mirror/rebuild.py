@@ -16,13 +16,13 @@ from heliograph.kafka.batch import BatchHeader, iter_batches
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.ledger import PartitionName
-from heliograph.mirror.mm2 import OffsetSync
-from heliograph.mirror.model import SEQUENCE_MODULUS, Entry
-from heliograph.mirror.remap import target_partition
-from heliograph.mirror.runs import Page, Run
-from heliograph.mirror.syncs import Sync, rebuild_runs
+from heliograph.ledger import store
+from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.mm2_offset_syncs import Sync, rebuild_runs
+from heliograph.ledger.mm2_records import OffsetSync
+from heliograph.ledger.model import SEQUENCE_MODULUS, Entry
+from heliograph.ledger.partition_remap import target_partition
+from heliograph.ledger.runs import Page, Run
 
 log = logging.getLogger("heliograph")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.acls import CLUSTER_NAME, WILDCARD, Operation, Pattern, ResourceType
-from heliograph.mirror.access import Role
+from heliograph.ledger.cluster_access import Role
 from heliograph.names.filters import Filter, NameFilter
 from heliograph.names.policies import OwnPolicy
 from heliograph.names.renaming import Rename, RenamingPolicy, without_rules

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from heliograph.mirror.model import Assignment, Entry, EpochPlan, LedgerRow
+from heliograph.ledger.model import Assignment, Entry, EpochPlan, LedgerRow
 
 _ARROW = {
     "int": pa.int64(),

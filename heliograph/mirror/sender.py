@@ -31,10 +31,10 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
+from heliograph.ledger.model import FlowTerms
 from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
 from heliograph.mirror.doubts import was_forestalled, was_refused
 from heliograph.mirror.express import small_bytes_at
-from heliograph.mirror.model import FlowTerms
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.refusals import REFUSALS, refused_by_target
 from heliograph.mirror.settle import Unsettled, look_between

@@ -25,11 +25,11 @@ from heliograph.kafka.admin import DEPOSED, LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
+from heliograph.ledger.model import NOT_LATE, FlowTerms
 from heliograph.mirror import doubts
 from heliograph.mirror.copy import PartitionCopy, Spawn, State
 from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.marks import marks_of_count
-from heliograph.mirror.model import NOT_LATE, FlowTerms
 from heliograph.mirror.settle import Settled, Tail, Unsettled, is_last_of_ours, read_tails, settle
 from heliograph.mirror.settling_room import Place, SettlingRoom
 from heliograph.mirror.tails import SourceLog, TargetLog

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from heliograph.mirror.model import Assignment, EpochPlan
+from heliograph.ledger.model import Assignment, EpochPlan
 from heliograph.mirror.plan import PartitionKey, key_of
 
 FLOOR = 0.02

@@ -11,11 +11,11 @@ import time
 from collections.abc import Collection, Mapping
 
 from heliograph.kafka.types import may_be_same_topic
-from heliograph.mirror.counts import Past, Start
-from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.model import NOT_LATE, Entry, LedgerRow
-from heliograph.mirror.outcomes import Outcome, source_made_anew, target_made_anew
-from heliograph.mirror.runs import OpenPage
+from heliograph.ledger.counts import Past, Start
+from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.loss_outcomes import Outcome, source_made_anew, target_made_anew
+from heliograph.ledger.model import NOT_LATE, Entry, LedgerRow
+from heliograph.ledger.runs import OpenPage
 
 
 class Standing:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from heliograph.config.starts import EARLIEST, LATEST, StartPoint
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror.ledger import PartitionName
+from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.position_requests import Wish
 from heliograph.mirror.opening import source_offsets
-from heliograph.mirror.wishes import Wish
 
 log = logging.getLogger("heliograph")
 

@@ -13,7 +13,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import Allowance
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.log import READ_BYTES, SHOWN_S, fetch_partition, read_batches
-from heliograph.mirror.model import Assignment
+from heliograph.ledger.model import Assignment
 
 SOURCE_WAIT_MS = 200
 _OFFSET_OUT_OF_RANGE = 1

@@ -19,11 +19,11 @@ from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.configs import describe_topics
 from heliograph.kafka.log import APPEND_BYTES
+from heliograph.ledger.store import wait_for_topics
 from heliograph.mirror.demand import new_copy
 from heliograph.mirror.denials import Denials, advised
-from heliograph.mirror.spells import Spell
-from heliograph.mirror.store import wait_for_topics
 from heliograph.mirror.topic_configs import follows_configs, unjudged_configs
+from heliograph.outage_log import Spell
 
 log = logging.getLogger("heliograph")
 

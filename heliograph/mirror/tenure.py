@@ -16,12 +16,12 @@ from typing import NamedTuple, Protocol
 
 from heliograph.errors import HeliographError, LeaseLost
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror import lease as rule
-from heliograph.mirror import store
-from heliograph.mirror.formats import StandbyRecord
-from heliograph.mirror.here import is_gone
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.ledger import Ledger
+from heliograph.ledger import lease as rule
+from heliograph.ledger import store
+from heliograph.ledger.formats import StandbyRecord
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.process_identity import is_gone
 from heliograph.mirror.restarts import Restarts
 
 log = logging.getLogger("heliograph")

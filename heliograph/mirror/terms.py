@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.compression import Codec
 from heliograph.kafka.security import Security
-from heliograph.mirror.access import Role, bootstrap_of, for_executors, metadata_max_age_ms, security_of
-from heliograph.mirror.model import MEMORY_MS, FlowTerms
+from heliograph.ledger.cluster_access import Role, bootstrap_of, for_executors, metadata_max_age_ms, security_of
+from heliograph.ledger.model import MEMORY_MS, FlowTerms
 
 FETCH_MAX_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024

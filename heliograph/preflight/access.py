@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, Way, way_of
+from heliograph.ledger.cluster_access import Role, Way, way_of
 
 ADMIN, CONSUMER, PRODUCER, APP = "admin", "consumer", "producer", "app"
 

@@ -8,7 +8,7 @@ from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
 from heliograph.kafka.acls import Operation, ResourceType
 from heliograph.kafka.allowed import Question
-from heliograph.mirror.copynames import names_of
+from heliograph.ledger.copy_names import names_of
 from heliograph.preflight.access import APP
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 

@@ -33,8 +33,8 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.configs import TopicConfigs, describe_topics
 from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.access import Role, admin_way
+from heliograph.ledger import store
+from heliograph.ledger.cluster_access import Role, admin_way
 from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.memory import read_expiration_ms
 from heliograph.mirror.obstacles import read_policies

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
 from heliograph.kafka.catalogue import Catalogue
+from heliograph.ledger.copy_names import names_of, plan_names
 from heliograph.mirror import memory
-from heliograph.mirror.copynames import names_of, plan_names
 from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
 from heliograph.mirror.obstacles import FORGETFUL, Policies
 from heliograph.preflight.limits import Limits, compare_limits

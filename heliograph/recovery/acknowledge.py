@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.mirror import store
-from heliograph.mirror.access import Role, cluster_of
-from heliograph.mirror.losses import Loss, acknowledged
+from heliograph.ledger import store
+from heliograph.ledger.cluster_access import Role, cluster_of
+from heliograph.ledger.losses import Loss, acknowledged
 
 
 async def acknowledge(settings: Settings, flow: Flow, *, topic: str | None, dry_run: bool) -> list[Loss]:

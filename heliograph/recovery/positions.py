@@ -20,18 +20,18 @@ from heliograph.errors import ConfigError, HeliographError, LeaseLost
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.access import Role, cluster_of
-from heliograph.mirror.copynames import names_of
+from heliograph.ledger import store
+from heliograph.ledger.cluster_access import Role, cluster_of
+from heliograph.ledger.copy_names import names_of
+from heliograph.ledger.lease import Tenancy
+from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.model import Entry
+from heliograph.ledger.position_requests import Wish
+from heliograph.ledger.process_identity import this_process
 from heliograph.mirror.demand import wanted_topics
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.here import this_process
-from heliograph.mirror.lease import Tenancy
-from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.model import Entry
 from heliograph.mirror.starts import Beginning, find_starts
 from heliograph.mirror.tenure import Tenure
-from heliograph.mirror.wishes import Wish
 from heliograph.recovery.offsets_file import NAMED, Given, faulty_names
 
 SOURCE_PATIENCE_S = 8.0

@@ -13,7 +13,7 @@ from heliograph.control.group_sync import Moved, move_forward
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import Commit
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.access import Role, cluster_of
+from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.names.filters import NameFilter
 from heliograph.recovery.forms import By
 

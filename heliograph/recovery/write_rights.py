@@ -13,10 +13,10 @@ from heliograph.control.acls import in_lots
 from heliograph.errors import HeliographError
 from heliograph.kafka.acls import Acl, create_acls, describe_acls
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror import store
-from heliograph.mirror.access import Role, cluster_of
-from heliograph.mirror.kept_acls import KeptAcls
-from heliograph.mirror.ledger import Ledger
+from heliograph.ledger import store
+from heliograph.ledger.cluster_access import Role, cluster_of
+from heliograph.ledger.kept_acls import KeptAcls
+from heliograph.ledger.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,12 @@ from enum import StrEnum
 from heliograph.config.parts import State
 from heliograph.config.settings import Flow
 from heliograph.errors import HeliographError
-from heliograph.mirror.kept_troubles import WHOLE_TOPIC
-from heliograph.mirror.lease import Lease, Tenancy
-from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.outcomes import FLOW_STOPPED, PARTITION_STOPPED
-from heliograph.mirror.seen import PassKind
+from heliograph.ledger.kept_troubles import WHOLE_TOPIC
+from heliograph.ledger.lease import Lease, Tenancy
+from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.source_snapshot import PassKind
 
 MISSED = 3
 """So many intervals may pass without a pass over the groups, or without a heartbeat, and a stall besides."""

@@ -18,12 +18,12 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import Commit, fetch_commits
 from heliograph.kafka.groups import GroupDescription, describe_groups, list_groups
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.access import Role, cluster_of
-from heliograph.mirror.copynames import GroupPlan, plan_groups
-from heliograph.mirror.joint import Neighbours, neighbours_in, uncommitted
-from heliograph.mirror.ledger import Grade, Ledger, PartitionName, Translation
-from heliograph.mirror.seen import DELETED, GroupCommit, GroupMember, PassKind, SeenGroup
+from heliograph.ledger import store
+from heliograph.ledger.cluster_access import Role, cluster_of
+from heliograph.ledger.copy_names import GroupPlan, plan_groups
+from heliograph.ledger.joint import Neighbours, neighbours_in, uncommitted
+from heliograph.ledger.ledger import Grade, Ledger, PartitionName, Translation
+from heliograph.ledger.source_snapshot import DELETED, GroupCommit, GroupMember, PassKind, SeenGroup
 from heliograph.names.filters import NameFilter
 
 SOURCE_PATIENCE_S = 8.0

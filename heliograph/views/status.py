@@ -20,18 +20,19 @@ from heliograph.kafka.admin import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import read_tail
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store, tenure
-from heliograph.mirror.access import Role, cluster_of
-from heliograph.mirror.copynames import maybe_remote
-from heliograph.mirror.exposure import Exposure, exposure_of
-from heliograph.mirror.here import is_gone, this_process
-from heliograph.mirror.joint import neighbours_in
+from heliograph.ledger import store
+from heliograph.ledger.cluster_access import Role, cluster_of
+from heliograph.ledger.copy_names import maybe_remote
+from heliograph.ledger.exposure import Exposure, exposure_of
+from heliograph.ledger.joint import neighbours_in
+from heliograph.ledger.lease import Lease, Tenancy
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.mm2_records import Checkpoint, Heartbeat
+from heliograph.ledger.process_identity import is_gone, this_process
+from heliograph.ledger.source_snapshot import GroupPass, PassKind
+from heliograph.mirror import tenure
 from heliograph.mirror.leader_epochs import target_epochs
-from heliograph.mirror.lease import Lease, Tenancy
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.mm2 import Checkpoint, Heartbeat
-from heliograph.mirror.seen import GroupPass, PassKind
 from heliograph.mirror.throttling import QUIET_S, shown
 from heliograph.names.policies import HEARTBEATS
 from heliograph.render import Row

@@ -18,12 +18,12 @@ from heliograph.errors import HeliographError
 from heliograph.kafka.admin import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.access import Role, cluster_of
-from heliograph.mirror.copynames import maybe_remote
+from heliograph.ledger import store
+from heliograph.ledger.cluster_access import Role, cluster_of
+from heliograph.ledger.copy_names import maybe_remote
+from heliograph.ledger.ledger import Ledger
 from heliograph.mirror.discovery import named
 from heliograph.mirror.leader_epochs import source_epochs, target_epochs
-from heliograph.mirror.ledger import Ledger
 from heliograph.views.differences import Differences, compared, read_differences
 from heliograph.views.status import Leader
 from heliograph.views.topic_views import Reading, Side, TopicView, shown_names, topic_views

@@ -29,7 +29,7 @@ from heliograph.lab import Cluster, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.pki import write_private
 from heliograph.lab.secured import USERS, new_password
-from heliograph.mirror.access import Role, security_of
+from heliograph.ledger.cluster_access import Role, security_of
 from tests.cluster.limited import ask
 
 CLUSTERS = ("north", "south")

@@ -9,8 +9,8 @@ import pytest
 
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import Cluster
-from heliograph.mirror.formats import PageRecord, parse_ledger
-from heliograph.mirror.runs import PAGE_RUNS, Page
+from heliograph.ledger.formats import PageRecord, parse_ledger
+from heliograph.ledger.runs import PAGE_RUNS, Page
 from tests.cluster.carried import Carried, next_records, numbered
 from tests.cluster.consumers import commit
 from tests.cluster.mirror import View, delete_records, delete_topic, produce, producer, unique

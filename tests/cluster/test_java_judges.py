@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from heliograph.config.table import KEYS
 from heliograph.config.values import split_list
 from heliograph.errors import ConfigError
-from heliograph.mirror import formats
+from heliograph.ledger import formats
 from heliograph.names.filters import NameFilter, should_mirror
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 from heliograph.names.renaming import Rename

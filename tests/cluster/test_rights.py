@@ -13,7 +13,7 @@ import pytest
 from heliograph.config import load_settings
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.lab import Cluster
-from heliograph.mirror.mm2 import Checkpoint
+from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.preflight.check import check_clusters
 from heliograph.preflight.steps import Step, Verdict
 from tests.cluster.consumers import commit, committed

@@ -28,7 +28,7 @@ from heliograph.kafka.batch import (
     iter_records,
     parse_header,
 )
-from heliograph.mirror.model import SEQUENCE_MODULUS
+from heliograph.ledger.model import SEQUENCE_MODULUS
 
 CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 2, 10, 45, 47
 

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from heliograph.kafka.batch import NewRecord
-from heliograph.mirror import formats
+from heliograph.ledger import formats
+from heliograph.ledger.model import Assignment, Entry, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror import lane as lane_module
 from heliograph.mirror.lane import Lane
-from heliograph.mirror.model import Assignment, Entry, EpochTerms, FlowTerms, LedgerRow
 from tests.fake_cluster import Call, FakeCluster
 
 FLOW, GROUP, OWNER, CONNECTOR = "a->b", "a-mm2", "owner", "MirrorSourceConnector"

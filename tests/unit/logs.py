@@ -22,8 +22,8 @@ from heliograph.kafka.batch import (
 )
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
 from heliograph.kafka.compression import compress
-from heliograph.mirror.model import Assignment, Entry, LedgerRow
-from heliograph.mirror.runs import OpenPage
+from heliograph.ledger.model import Assignment, Entry, LedgerRow
+from heliograph.ledger.runs import OpenPage
 
 PRODUCER_ID = 4711
 ENTRY = Entry(

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 from heliograph.config import Settings, parse_settings
 from heliograph.kafka.batch import NewRecord, encode_batch
-from heliograph.mirror import formats
+from heliograph.ledger import formats
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.ledger import Ledger
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.ledger import Ledger
 from heliograph.recovery import positions
 from heliograph.recovery.positions import Origin, Planner
 from tests.fake_cluster import FakeCluster

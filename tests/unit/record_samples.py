@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from heliograph.mirror import formats
-from heliograph.mirror.mm2 import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger import formats
+from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
 from tests.unit import test_formats as honest
 
 GROUP = "g"

@@ -12,7 +12,7 @@ from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError, StoreUnusable
 from heliograph.lab.pki import Authority, write_identity, write_trust
-from heliograph.mirror.access import Role, check_security, for_executors, security_of
+from heliograph.ledger.cluster_access import Role, check_security, for_executors, security_of
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}

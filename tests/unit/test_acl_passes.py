@@ -16,10 +16,10 @@ from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized
 from heliograph.kafka.acls import Acl
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
-from heliograph.mirror import store
+from heliograph.ledger import store
+from heliograph.ledger.kept_acls import KeptAcls, keep
+from heliograph.ledger.ledger import Ledger
 from heliograph.mirror.flow_names import FlowNames
-from heliograph.mirror.kept_acls import KeptAcls, keep
-from heliograph.mirror.ledger import Ledger
 from heliograph.recovery import write_rights
 from heliograph.recovery.write_rights import apply_write_handover, plan_write_handover
 from tests.unit.access_rules import ALL, DELETE, FAILOVER, GROUP, GROUPS, TOPICS, WRITE, flow_of, prefixed, rule

@@ -14,8 +14,8 @@ from heliograph.config.settings import Flow
 from heliograph.control.acls import AclPlan, plan_acl_sync
 from heliograph.errors import ConfigError
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
-from heliograph.mirror.copynames import Claim, Rank, plan_groups, plan_names
-from heliograph.mirror.kept_acls import KeptAcls, keep, plan_kept
+from heliograph.ledger.copy_names import Claim, Rank, plan_groups, plan_names
+from heliograph.ledger.kept_acls import KeptAcls, keep, plan_kept
 from heliograph.names.policies import DefaultPolicy
 from heliograph.recovery.write_rights import plan_write_handover
 from tests.unit.access_rules import (

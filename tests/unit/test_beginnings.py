@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from heliograph.kafka.batch import NewRecord
+from heliograph.ledger.position_requests import Asked
 from heliograph.mirror import opening
-from heliograph.mirror.wishes import Asked
 from tests.fake_cluster import LIST_OFFSETS
 from tests.unit.logs import new_records
 from tests.unit.placed import LEDGER, World, a_world, places

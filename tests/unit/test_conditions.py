@@ -11,13 +11,13 @@ import pytest
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.errors import AuthenticationFailed, Unreachable
-from heliograph.mirror import formats
-from heliograph.mirror.kept_troubles import WHOLE_TOPIC
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.outcomes import PARTITION_STOPPED
-from heliograph.mirror.seen import Contact, GroupPass, LogEnd, PassKind
+from heliograph.ledger import formats
+from heliograph.ledger.kept_troubles import WHOLE_TOPIC
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.loss_outcomes import PARTITION_STOPPED
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.source_snapshot import Contact, GroupPass, LogEnd, PassKind
 from heliograph.views.conditions import (
     Facts,
     FlowCondition,

@@ -12,7 +12,7 @@ import pytest
 
 from heliograph.control.configs import ConfigSync
 from heliograph.errors import ConfigError
-from heliograph.mirror.spells import Clock
+from heliograph.outage_log import Clock
 from tests.fake_cluster import ALTER_CONFIGS, DESCRIBE_CONFIGS, Call, FakeCluster
 from tests.unit.flows import World, flow_between
 from tests.unit.logs import ENTRY

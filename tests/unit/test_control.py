@@ -17,15 +17,15 @@ from heliograph.control.watch import Watch, plan_log_ends
 from heliograph.errors import Unreachable
 from heliograph.kafka.commits import Commit
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import formats, store
-from heliograph.mirror.exposure import Exposure, exposure_of
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.mm2 import Checkpoint
-from heliograph.mirror.model import Entry
-from heliograph.mirror.seen import Contact, LogEnd, Seen
-from heliograph.mirror.side_loops import SideLoop
-from heliograph.mirror.syncs import SyncStore
+from heliograph.ledger import formats, store
+from heliograph.ledger.exposure import Exposure, exposure_of
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.mm2_offset_syncs import SyncStore
+from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.model import Entry
+from heliograph.ledger.source_snapshot import Contact, LogEnd, Seen
 from heliograph.recovery.translate import Move, as_reset_file
+from heliograph.side_loops import SideLoop
 from tests.unit.flows import flow_between
 
 WHERE = TopicPartition("A.t", 0)
@@ -273,7 +273,7 @@ def test_a_loop_tells_a_fault_once_and_that_it_is_over(caplog: pytest.LogCapture
     side = SideLoop("a->b", "job")
     loop = Loop(side, interval_s=lambda: 0.0, step=step)
     with caplog.at_level(logging.INFO, "heliograph"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("heliograph.mirror.side_loops.MIN_PAUSE_S", 0.0)
+        patch.setattr("heliograph.side_loops.MIN_PAUSE_S", 0.0)
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(loop.run())
     assert side.failures == 2

@@ -20,11 +20,11 @@ from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.kafka.commits import Commit
 from heliograph.kafka.groups import CLASSIC, GroupListing
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.copynames import Rank, claims_of, may_clash, names_of, plan_groups, plan_names
+from heliograph.ledger.copy_names import Rank, claims_of, may_clash, names_of, plan_groups, plan_names
+from heliograph.ledger.ledger import Translation
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.flow_names import NAMED
-from heliograph.mirror.ledger import Translation
 from heliograph.mirror.rights import flow_rights
 from heliograph.preflight import topics as preflight
 from heliograph.preflight.applications import mirrored_topics

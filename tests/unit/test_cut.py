@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.kafka.batch import BatchHeader, encode_batch, parse_header
+from heliograph.ledger.model import SEQUENCE_MODULUS, Entry
+from heliograph.ledger.runs import OpenPage, Page, Run
 from heliograph.mirror.cut import Cut, copied_of, find_cut
-from heliograph.mirror.model import SEQUENCE_MODULUS, Entry
-from heliograph.mirror.runs import OpenPage, Page, Run
 from tests.unit.logs import ENTRY, PRODUCER_ID, new_records
 
 STRANGER = 99

@@ -16,8 +16,9 @@ from heliograph.control.watch import Watch
 from heliograph.kafka import cluster as cluster_module
 from heliograph.kafka.batch import NewRecord, encode_batch, rewrite_header
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror import listener, store
-from heliograph.mirror.model import Entry
+from heliograph.ledger import store
+from heliograph.ledger.model import Entry
+from heliograph.mirror import listener
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, FakeCluster
 from tests.unit.flows import flow_between
 from tests.unit.lanes import PRODUCER_ID, World, numbers, recent, run

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from heliograph.config import parse_settings
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.log import APPEND_BYTES
+from heliograph.ledger.formats import Trouble
+from heliograph.ledger.source_snapshot import Change, Changed, change_of
 from heliograph.mirror import targets
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.formats import Trouble
-from heliograph.mirror.seen import Change, Changed, change_of
 from tests.fake_cluster import CREATE_TOPICS, DESCRIBE_CONFIGS, LIST_OFFSETS, METADATA, FakeCluster
 from tests.unit.logs import new_records
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from heliograph.errors import SecondWriter
 from heliograph.kafka.batch import encode_batch, parse_header
+from heliograph.ledger.loss_outcomes import GoOn, Outcome, never_written_down
+from heliograph.ledger.losses import loss_of
 from heliograph.mirror import settle
-from heliograph.mirror.losses import loss_of
-from heliograph.mirror.outcomes import GoOn, Outcome, never_written_down
 from tests.cluster.mirror import Record
 from tests.fault.checker import announced_repeats, false_names, judge, missing
 from tests.fault.stamp import HEADER, Shape, Stamp, stamp_of

@@ -11,16 +11,16 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.kafka.admin import EARLIEST
+from heliograph.ledger import store
+from heliograph.ledger.counts import Past, Start
+from heliograph.ledger.formats import Trouble
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.loss_outcomes import Outcome
+from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.runs import OpenPage, Page, Run
+from heliograph.ledger.unreadable_records import RefusedRecords
 from heliograph.mirror import flow as flow_module
-from heliograph.mirror import store
-from heliograph.mirror.counts import Past, Start
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.formats import Trouble
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.model import LedgerRow
-from heliograph.mirror.outcomes import Outcome
-from heliograph.mirror.refused_records import RefusedRecords
-from heliograph.mirror.runs import OpenPage, Page, Run
 from heliograph.mirror.tenure import Tenure
 from tests.unit.logs import ENTRY
 

@@ -15,7 +15,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.config.show import effective, literal_secrets
 from heliograph.control.heartbeats import Heartbeats
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.access import Role, admin_way, bootstrap_of, cluster_of, security_of, way_of
+from heliograph.ledger.cluster_access import Role, admin_way, bootstrap_of, cluster_of, security_of, way_of
 from heliograph.mirror.needs import needs_of
 from heliograph.mirror.terms import terms_of
 from heliograph.preflight.access import list_accesses
@@ -162,7 +162,7 @@ def test_no_module_but_one_reads_where_a_cluster_is_found() -> None:
         for path in (ROOT / "heliograph").rglob("*.py")
         if ".bootstrap_servers" in path.read_text() and "heliograph/config/" not in path.as_posix()
     }
-    assert reading == {"heliograph/mirror/access.py", "heliograph/client/access.py"}
+    assert reading == {"heliograph/ledger/cluster_access.py", "heliograph/client/access.py"}
 
 
 # -- what is said of it

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import formats
-from heliograph.mirror.kept_acls import KeptAcls
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.model import Entry
-from heliograph.mirror.refusals import Rejected
-from heliograph.mirror.runs import Page, Run
-from heliograph.mirror.seen import (
+from heliograph.ledger import formats
+from heliograph.ledger.kept_acls import KeptAcls
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.model import Entry
+from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.runs import Page, Run
+from heliograph.ledger.source_snapshot import (
     Change,
     Changed,
     Contact,
@@ -32,7 +32,7 @@ from heliograph.mirror.seen import (
     PassKind,
     SeenGroup,
 )
-from heliograph.mirror.wishes import Asked, Wish
+from heliograph.mirror.refusals import Rejected
 
 CONTACT = Contact(time_ms=1_700_000_000_000, since_ms=1_699_999_000_000)
 PASS = GroupPass(kind=PassKind.COMMITS, time_ms=1_700_000_000_000, every_ms=1000, groups=12)

@@ -23,22 +23,22 @@ from heliograph.client.checkpoints import Found
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.errors import LeaseLost
-from heliograph.mirror import formats
-from heliograph.mirror.exposure import exposure_of
-from heliograph.mirror.kept_acls import KeptAcls
-from heliograph.mirror.lease import Lease, Process
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.lineage import Lineage
-from heliograph.mirror.losses import Loss, loss_of
-from heliograph.mirror.lost_records import lost_records
-from heliograph.mirror.mm2 import Checkpoint, Heartbeat, OffsetSync
-from heliograph.mirror.model import Assignment, EpochPlan
-from heliograph.mirror.outcomes import Outcome
+from heliograph.ledger import formats
+from heliograph.ledger.exposure import exposure_of
+from heliograph.ledger.kept_acls import KeptAcls
+from heliograph.ledger.lease import Lease, Process
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.lineage import Lineage
+from heliograph.ledger.loss_outcomes import Outcome
+from heliograph.ledger.losses import Loss, loss_of
+from heliograph.ledger.lost_records import lost_records
+from heliograph.ledger.mm2_offset_syncs import SyncRule, SyncStore
+from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.model import Assignment, EpochPlan
+from heliograph.ledger.position_requests import Asked, Wish, first_asked
+from heliograph.ledger.runs import Page
+from heliograph.ledger.source_snapshot import Change, Contact, LogEnds, SeenGroup
 from heliograph.mirror.rows import lanes_table
-from heliograph.mirror.runs import Page
-from heliograph.mirror.seen import Change, Contact, LogEnds, SeenGroup
-from heliograph.mirror.syncs import SyncRule, SyncStore
-from heliograph.mirror.wishes import Asked, Wish, first_asked
 from tests.unit.record_samples import GROUP, Sample, ledger_samples, mm2_samples, position_samples, spoil
 from tests.unit.samples import BASE
 from tests.unit.test_formats import ENTRY

@@ -16,10 +16,10 @@ from heliograph.control.beside import loops_beside
 from heliograph.control.checkpoints import READ_S, READ_SHARE, Carrier, is_news
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import store
-from heliograph.mirror.costs import Cost, stretched_s
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.seen import DELETED, GroupCommit, PassKind, SeenGroup
+from heliograph.ledger import store
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.source_snapshot import DELETED, GroupCommit, PassKind, SeenGroup
+from heliograph.processor_time import Cost, stretched_s
 from tests.fake_cluster import LIST_GROUPS, OFFSET_FETCH, PRODUCE, FakeGroup
 from tests.unit.flows import World, flow_between
 

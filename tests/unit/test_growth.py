@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heliograph import outage_log
 from heliograph.config import parse_settings
 from heliograph.control import checkpoints as carrying
 from heliograph.control.offset_syncs import OffsetSyncs
@@ -15,16 +16,16 @@ from heliograph.kafka import coordinators
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import fetch_commits
 from heliograph.kafka.connection import BufferPool
+from heliograph.ledger import store
+from heliograph.ledger.model import Side
 from heliograph.mirror import lane as lane_module
-from heliograph.mirror import spells, store
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import DEFAULTS, SparkEpochs
 from heliograph.mirror.fetch_memory import FetchMemory
 from heliograph.mirror.fetcher import Fetcher
-from heliograph.mirror.model import Side
 from heliograph.mirror.plan import Workforce
 from heliograph.mirror.progress import Progress
-from heliograph.mirror.spells import Spell, Waits
+from heliograph.outage_log import Spell, Waits
 from tests.fake_cluster import FakeCluster, FakeGroup
 from tests.unit.logs import ENTRY, row_of
 from tests.unit.placed import LEDGER, a_world
@@ -44,7 +45,7 @@ def test_a_long_outage_with_ever_new_causes_is_remembered_in_part() -> None:
     for number in range(100_000):
         assert spell.is_news(f"no answer to request {number}")
         spell.is_news("the cause that comes again")
-    assert len(spell._said) <= spells.MOST_SAID
+    assert len(spell._said) <= outage_log.MOST_SAID
     assert not spell.is_news("the cause that comes again"), "what is met again and again is said once"
 
 
@@ -55,13 +56,13 @@ def test_partitions_that_wait_for_ever_new_causes_have_few_sets_to_be_in(caplog:
     for number in range(1_000):
         for where in partitions:
             waits.note(where, f"no answer to request {number}")
-    assert len(waits) == spells.MOST_CAUSES + 1
-    assert len(caplog.messages) == spells.MOST_CAUSES + 1
-    assert caplog.messages[-1] == f"a->b: waiting: {spells.OTHER_CAUSES}"
+    assert len(waits) == outage_log.MOST_CAUSES + 1
+    assert len(caplog.messages) == outage_log.MOST_CAUSES + 1
+    assert caplog.messages[-1] == f"a->b: waiting: {outage_log.OTHER_CAUSES}"
     for where in partitions:
         waits.goes_on(where)
     assert len(waits) == 0
-    assert len(caplog.messages) == 2 * (spells.MOST_CAUSES + 1), "each is over once"
+    assert len(caplog.messages) == 2 * (outage_log.MOST_CAUSES + 1), "each is over once"
 
 
 # -- epochs, and topics that come and go

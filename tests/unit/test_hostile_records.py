@@ -12,15 +12,15 @@ import pytest
 from heliograph.errors import LeaseLost
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror import formats, store
-from heliograph.mirror.lease import TERM_MAX, Leadership, Lease, Process
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.losses import loss_of
-from heliograph.mirror.mm2 import Checkpoint, Heartbeat, OffsetSync
-from heliograph.mirror.outcomes import Outcome
-from heliograph.mirror.refused_records import NAMED, RefusedRecords
-from heliograph.mirror.runs import Page
-from heliograph.mirror.stored_json import MAX_BYTES, MAX_DEPTH, parse_json
+from heliograph.ledger import formats, store
+from heliograph.ledger.lease import TERM_MAX, Leadership, Lease, Process
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.loss_outcomes import Outcome
+from heliograph.ledger.losses import loss_of
+from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.runs import Page
+from heliograph.ledger.unreadable_records import NAMED, RefusedRecords
+from heliograph.ledger.untrusted_json import MAX_BYTES, MAX_DEPTH, parse_json
 from tests.fake_cluster import FakeCluster
 from tests.unit.record_samples import GROUP, ledger_samples
 from tests.unit.test_formats import ENTRY, LEASE, PAGE, TROUBLE

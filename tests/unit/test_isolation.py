@@ -15,6 +15,7 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, SparkFailed
+from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror import driver as driver_module
 from heliograph.mirror import fetch_memory
 from heliograph.mirror import lane as lane_module
@@ -22,7 +23,6 @@ from heliograph.mirror import life as life_module
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.life import STEADY_S, FlowLife
-from heliograph.mirror.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror.plan import Workforce
 from tests.fake_cluster import PRODUCE, Call
 from tests.unit.lanes import HEAVY, LEDGER, OFFSETS, OWNER, World, is_data, numbers, recent, run

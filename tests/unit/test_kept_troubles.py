@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from heliograph.errors import HeliographError, NotAuthorized
 from heliograph.kafka.batch import NewRecord
-from heliograph.mirror import formats
-from heliograph.mirror.formats import Trouble
-from heliograph.mirror.kept_troubles import WHOLE_TOPIC, plan_troubles
-from heliograph.mirror.ledger import Ledger
+from heliograph.ledger import formats
+from heliograph.ledger.formats import Trouble
+from heliograph.ledger.kept_troubles import WHOLE_TOPIC, plan_troubles
+from heliograph.ledger.ledger import Ledger
 from tests.fake_cluster import CREATE_TOPICS
 from tests.unit.logs import row_of
 from tests.unit.test_discovery import a_world

@@ -12,7 +12,7 @@ import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.kafka.types import NO_TOPIC_ID
-from heliograph.mirror import formats
+from heliograph.ledger import formats
 from heliograph.mirror.lane import Lane
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call
 from tests.fake_cluster.partition import as_transactional

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord
-from heliograph.mirror import formats, listener
+from heliograph.ledger import formats
+from heliograph.ledger.lease import Lease, Process, Tenancy, clock
+from heliograph.mirror import listener
 from heliograph.mirror.lane import Lane
-from heliograph.mirror.lease import Lease, Process, Tenancy, clock
 from tests.fake_cluster import FETCH, Call
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heliograph.mirror.lease import LANE_SHARE, Leadership, Lease, Process, Tenancy
+from heliograph.ledger.lease import LANE_SHARE, Leadership, Lease, Process, Tenancy
 
 LEASE_MS = 6000
 LEASE_S = LEASE_MS / 1000

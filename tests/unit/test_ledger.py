@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.mirror import formats
-from heliograph.mirror.counts import Past, pages_at_opening
-from heliograph.mirror.ledger import Grade, Ledger, PartitionLedger, Translation
-from heliograph.mirror.model import Entry
-from heliograph.mirror.runs import OpenPage, OpenRun, Page, Run, follow
+from heliograph.ledger import formats
+from heliograph.ledger.counts import Past, pages_at_opening
+from heliograph.ledger.ledger import Grade, Ledger, PartitionLedger, Translation
+from heliograph.ledger.model import Entry
+from heliograph.ledger.runs import OpenPage, OpenRun, Page, Run, follow
 
 GROUP, WHERE = "a-mm2", ("t", 0)
 NEVER = object()

@@ -15,12 +15,12 @@ from heliograph.kafka import admin
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import formats, store
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.lost_records import lost_records
-from heliograph.mirror.runs import Page, Run
-from heliograph.mirror.wishes import Wish
+from heliograph.ledger import formats, store
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.lost_records import lost_records
+from heliograph.ledger.position_requests import Wish
+from heliograph.ledger.runs import Page, Run
 from tests.fake_cluster import FakeCluster
 from tests.unit.flows import flow_between
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.kafka.codec.k01_fetch import EpochEnd
-from heliograph.mirror.lineage import LONGEST, UNKNOWN, Lineage, Stretch
+from heliograph.ledger.lineage import LONGEST, UNKNOWN, Lineage, Stretch
 
 
 def lineage(*stretches: tuple[int, int]) -> Lineage:

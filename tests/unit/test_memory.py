@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from heliograph.ledger.model import MEMORY_MS
 from heliograph.mirror import memory
 from heliograph.mirror.copy import may_be_forgotten
 from heliograph.mirror.flow_lane import _copy_of
 from heliograph.mirror.memory import EXPIRATION_KEY, doubtful_ms, parse_expiration, read_expiration_ms, told
-from heliograph.mirror.model import MEMORY_MS
 from heliograph.preflight.steps import Verdict
 from heliograph.preflight.topics import check_memory
 from tests.fake_cluster import DESCRIBE_CONFIGS, Call

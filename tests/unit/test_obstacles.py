@@ -18,9 +18,10 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror import formats, obstacles
+from heliograph.ledger import formats
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.mirror import obstacles
 from heliograph.mirror.demand import internal_topics
-from heliograph.mirror.lease import Lease, Process, Tenancy
 from tests.fake_cluster import FETCH, Call, FakeCluster
 from tests.unit.logs import ENTRY
 

@@ -12,14 +12,15 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.kafka.batch import NewRecord
+from heliograph.ledger import formats
+from heliograph.ledger.counts import Past, Start
+from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.loss_outcomes import Outcome
+from heliograph.ledger.mm2_records import OffsetSync
+from heliograph.ledger.model import LedgerRow
 from heliograph.mirror import flow as flow_module
-from heliograph.mirror import formats, opening
-from heliograph.mirror.counts import Past, Start
+from heliograph.mirror import opening
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.ledger import PartitionName
-from heliograph.mirror.mm2 import OffsetSync
-from heliograph.mirror.model import LedgerRow
-from heliograph.mirror.outcomes import Outcome
 from heliograph.mirror.standing import place_of
 from tests.fake_cluster import LIST_OFFSETS, PRODUCE, Call, FakeCluster
 from tests.unit.logs import ENTRY, new_records, row_of

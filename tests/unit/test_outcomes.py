@@ -8,7 +8,7 @@ import pytest
 
 from heliograph.config import Flow, parse_settings
 from heliograph.kafka.admin import EARLIEST
-from heliograph.mirror.outcomes import GoOn, Outcome, Stop, answer_to
+from heliograph.ledger.loss_outcomes import GoOn, Outcome, Stop, answer_to
 from tests.unit.logs import ENTRY
 
 STANDING = ENTRY.moved(n=40, source_offset=540, target_offset=145, our_end=145, run_source=510, run_target=115)

@@ -14,7 +14,7 @@ from heliograph.config.convert import convert
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
 from heliograph.kafka.configs import OF_TOPIC, ConfigEntry
-from heliograph.mirror.copynames import plan_names
+from heliograph.ledger.copy_names import plan_names
 from heliograph.mirror.rights import flow_rights
 from heliograph.mirror.topic_configs import carried_configs, follows_configs, unjudged_configs
 from heliograph.names.filters import OwnFilter

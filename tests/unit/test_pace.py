@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.mirror import flusher, formats
-from heliograph.mirror.model import Assignment, EpochPlan
+from heliograph.ledger import formats
+from heliograph.ledger.model import Assignment, EpochPlan
+from heliograph.mirror import flusher
 from heliograph.mirror.pace import BURST_S, LIMIT, PORTION_S, Pace
 from heliograph.mirror.plan import key_of
 from heliograph.mirror.shares import FLOOR, plan_shares, share_out

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.kafka.acls import Operation, Pattern, ResourceType
-from heliograph.mirror.access import Role
+from heliograph.ledger.cluster_access import Role
 from heliograph.mirror.acltext import commands, kafka_user
 from heliograph.mirror.rights import Resource, Right, covering, flow_rights, least, rights_of
 

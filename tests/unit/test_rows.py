@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.mirror.model import Assignment, Entry, EpochPlan, LedgerRow
+from heliograph.ledger.model import Assignment, Entry, EpochPlan, LedgerRow
 from heliograph.mirror.rows import (
     LANE_SCHEMA,
     ROW_SCHEMA,

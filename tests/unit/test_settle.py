@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from heliograph.errors import DataError, PositionUnproven, SecondWriter, TargetTruncated
 from heliograph.kafka.batch import BatchHeader, Record, encode_batch, iter_records
+from heliograph.ledger.lineage import Lineage
+from heliograph.ledger.model import Assignment, Entry
+from heliograph.ledger.runs import Run
 from heliograph.mirror import settle as settle_module
 from heliograph.mirror.copy import PartitionCopy
-from heliograph.mirror.lineage import Lineage
-from heliograph.mirror.model import Assignment, Entry
-from heliograph.mirror.runs import Run
 from heliograph.mirror.settle import Settled, Unsettled, read_tails, settle
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, kept_as, new_records, plain_batch
 

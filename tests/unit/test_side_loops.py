@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from heliograph import side_loops
 from heliograph.config import parse_settings
 from heliograph.control import acls, configs, offset_syncs, watch
 from heliograph.control import checkpoints as carrying
@@ -18,14 +19,14 @@ from heliograph.control.beside import loops_beside
 from heliograph.control.loop import Loop
 from heliograph.errors import BrokerRefused, InternalError, ProtocolError, Unreachable, named
 from heliograph.kafka.log import append, fetch_partition
-from heliograph.mirror import formats, side_loops, store
+from heliograph.ledger import formats, store
+from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.source_snapshot import SeenGroup
 from heliograph.mirror import life as life_module
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.life import FlowLife
-from heliograph.mirror.mm2 import Checkpoint
-from heliograph.mirror.seen import SeenGroup
-from heliograph.mirror.side_loops import SideLoop, SideLoops
+from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
 from tests.unit.placed import GROUP, LEDGER, OFFSETS, World, a_world

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heliograph.mirror.ledger import Ledger
-from heliograph.mirror.model import NOT_LATE
-from heliograph.mirror.remap import COUNTS_OF_AN_ID
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import NOT_LATE
+from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID
 from heliograph.mirror.standing import Standing
 from tests.unit.logs import ENTRY, row_of
 

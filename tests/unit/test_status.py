@@ -14,11 +14,11 @@ import pytest
 
 from heliograph.config import load_settings
 from heliograph.kafka.batch import NewRecord
-from heliograph.mirror import formats
-from heliograph.mirror.here import this_process
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.mm2 import Heartbeat
-from heliograph.mirror.seen import Contact, GroupPass, PassKind
+from heliograph.ledger import formats
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.mm2_records import Heartbeat
+from heliograph.ledger.process_identity import this_process
+from heliograph.ledger.source_snapshot import Contact, GroupPass, PassKind
 from heliograph.views.conditions import Kind
 from heliograph.views.status import FlowStatus, Leader, read_status
 from tests.fake_cluster import FakeCluster

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
+from heliograph.ledger.model import Entry
 from heliograph.mirror import settler
-from heliograph.mirror.model import Entry
 from tests.fake_cluster import FETCH, PRODUCE, Call
 from tests.fake_cluster.partition import FakePartition
 from tests.unit import lanes

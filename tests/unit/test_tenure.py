@@ -15,10 +15,10 @@ import pytest
 from heliograph.errors import LeaseLost
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror import formats, store
-from heliograph.mirror.here import is_gone, this_process
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.ledger import Ledger
+from heliograph.ledger import formats, store
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.process_identity import is_gone, this_process
 from heliograph.mirror.restarts import Restarts
 from heliograph.mirror.tenure import Tenure
 from tests.fake_cluster import PRODUCE, FakeCluster

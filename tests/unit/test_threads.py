@@ -11,9 +11,9 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.errors import SparkFailed
+from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror import driver as module
 from heliograph.mirror.driver import Driver
-from heliograph.mirror.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror.plan import Workforce
 from tests.unit.logs import ENTRY
 from tests.unit.test_flow import CONFIG

@@ -22,15 +22,15 @@ from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.configs import OF_TOPIC, ConfigEntry
-from heliograph.mirror import formats
-from heliograph.mirror.formats import Trouble
-from heliograph.mirror.kept_troubles import WHOLE_TOPIC
-from heliograph.mirror.lease import Lease, Process, Tenancy
-from heliograph.mirror.ledger import PartitionName
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.model import Entry
-from heliograph.mirror.outcomes import FLOW_STOPPED, PARTITION_STOPPED
-from heliograph.mirror.seen import Contact, LogEnd, LogEnds
+from heliograph.ledger import formats
+from heliograph.ledger.formats import Trouble
+from heliograph.ledger.kept_troubles import WHOLE_TOPIC
+from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.model import Entry
+from heliograph.ledger.source_snapshot import Contact, LogEnd, LogEnds
 from heliograph.render import OutputFormat, render_rows
 from heliograph.views import topics as module
 from heliograph.views.differences import ConfigDifference, compared, differences_of

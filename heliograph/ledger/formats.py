@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from heliograph.kafka.batch import check_crc, iter_batches, iter_records
-from heliograph.mirror.kept_acls import NO_ACLS, KeptAcls
-from heliograph.mirror.lease import TERM_MAX, Lease, Process, Tenancy
-from heliograph.mirror.lineage import Lineage
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.model import Entry
-from heliograph.mirror.runs import Page
-from heliograph.mirror.seen import Change, Contact, GroupPass, LogEnds, Seen, SeenGroup
-from heliograph.mirror.stored_json import (
+from heliograph.ledger.kept_acls import NO_ACLS, KeptAcls
+from heliograph.ledger.lease import TERM_MAX, Lease, Process, Tenancy
+from heliograph.ledger.lineage import Lineage
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.model import Entry
+from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.runs import Page
+from heliograph.ledger.source_snapshot import Change, Contact, GroupPass, LogEnds, Seen, SeenGroup
+from heliograph.ledger.untrusted_json import (
     INT32_MAX,
     INT64_MAX,
     INT64_MIN,
@@ -46,7 +47,6 @@ from heliograph.mirror.stored_json import (
     parse_json,
     take,
 )
-from heliograph.mirror.wishes import Asked, Wish
 
 VERSION = 1
 SOURCE_CONNECTOR = "MirrorSourceConnector"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from heliograph.kafka.catalogue import TopicMeta
 from heliograph.kafka.groups import GroupDescription, GroupListing
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.stored_json import (
+from heliograph.ledger.untrusted_json import (
     as_fields,
     as_known_offset,
     as_list,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from heliograph.config.settings import Flow
 from heliograph.kafka.admin import EARLIEST
 from heliograph.kafka.types import NO_TOPIC_ID
-from heliograph.mirror.model import Entry, LedgerRow
+from heliograph.ledger.model import Entry, LedgerRow
 
 
 class Outcome(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heliograph.kafka.acls import Acl, AclResource, Operation, Pattern, ResourceType
-from heliograph.mirror.stored_json import as_flag, as_list, as_text, take
+from heliograph.ledger.untrusted_json import as_flag, as_list, as_text, take
 
 NO_ACLS: dict[str, Any] = {"made": [], "withheld": [], "handed": []}
 """The fields of a record that was deleted."""

@@ -14,8 +14,8 @@ from typing import Any
 from heliograph.config.settings import Flow
 from heliograph.config.starts import StartPoint
 from heliograph.errors import ConfigError
-from heliograph.mirror.model import Entry
-from heliograph.mirror.stored_json import (
+from heliograph.ledger.model import Entry
+from heliograph.ledger.untrusted_json import (
     as_fields,
     as_number,
     as_offset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger, PartitionName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from heliograph.errors import HeliographError, named
-from heliograph.mirror.spells import Clock, Spell
+from heliograph.outage_log import Clock, Spell
 
 log = logging.getLogger("heliograph")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger, PartitionName
 
 Neighbours = Mapping[PartitionName, tuple[PartitionName, ...]]
 """Of each source partition whose copy shares the target's, all those that do, itself included."""

@@ -23,9 +23,9 @@ from heliograph.errors import (
     TargetTruncated,
     TopicRecreated,
 )
-from heliograph.mirror.model import Entry
-from heliograph.mirror.outcomes import Outcome
-from heliograph.mirror.stored_json import as_known_offset
+from heliograph.ledger.loss_outcomes import Outcome
+from heliograph.ledger.model import Entry
+from heliograph.ledger.untrusted_json import as_known_offset
 
 LossKey = tuple[str, int, str]
 """(source topic, partition, code); a flow's own losses have topic "" and partition -1."""

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heliograph.mirror.stored_json import OFFSET_MAX
+from heliograph.ledger.untrusted_json import OFFSET_MAX
 
 VERSION = 1
 PAGE_RUNS = 128

@@ -18,10 +18,10 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from heliograph.kafka.admin import EARLIEST, LATEST
-from heliograph.mirror.lineage import Lineage
-from heliograph.mirror.model import Entry, PackedLineage
-from heliograph.mirror.remap import SAME
-from heliograph.mirror.runs import OpenPage, Page, Run
+from heliograph.ledger.lineage import Lineage
+from heliograph.ledger.model import Entry, PackedLineage
+from heliograph.ledger.partition_remap import SAME
+from heliograph.ledger.runs import OpenPage, Page, Run
 
 
 class Past(Enum):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heliograph.kafka.log import KeyValue
-from heliograph.mirror import formats
-from heliograph.mirror.ledger import Ledger, PartitionLedger, PartitionName
-from heliograph.mirror.losses import newest
-from heliograph.mirror.model import Entry
-from heliograph.mirror.runs import Page
+from heliograph.ledger import formats
+from heliograph.ledger.ledger import Ledger, PartitionLedger, PartitionName
+from heliograph.ledger.losses import newest
+from heliograph.ledger.model import Entry
+from heliograph.ledger.runs import Page
 
 
 def lost_records(before: Ledger, now: Ledger) -> list[KeyValue]:

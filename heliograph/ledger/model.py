@@ -14,7 +14,14 @@ from typing import Any
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.kafka.security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.mirror.remap import COUNTS_OF_AN_ID, SAME, producer_epoch_of, row_of, target_partition, turn_of
+from heliograph.ledger.partition_remap import (
+    COUNTS_OF_AN_ID,
+    SAME,
+    producer_epoch_of,
+    row_of,
+    target_partition,
+    turn_of,
+)
 
 NOT_LATE = -1
 """Nothing of a partition is on its way to the target: all that was sent was answered."""

@@ -22,18 +22,18 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.kafka.acls import AclResource
-from heliograph.mirror import formats
-from heliograph.mirror.counts import reach_of
-from heliograph.mirror.kept_acls import KeptAcls, keep
-from heliograph.mirror.kept_troubles import is_lasting
-from heliograph.mirror.lease import Clock, Leadership, Lease, clock
-from heliograph.mirror.losses import Loss, LossKey, newest
-from heliograph.mirror.model import Entry
-from heliograph.mirror.refused_records import RefusedRecords
-from heliograph.mirror.remap import SAME, target_partition
-from heliograph.mirror.runs import OpenPage, Page, Run
-from heliograph.mirror.seen import Contact, GroupPass, LogEnd, LogEnds, PassKind, SeenGroup
-from heliograph.mirror.wishes import Asked, Wish
+from heliograph.ledger import formats
+from heliograph.ledger.counts import reach_of
+from heliograph.ledger.kept_acls import KeptAcls, keep
+from heliograph.ledger.kept_troubles import is_lasting
+from heliograph.ledger.lease import Clock, Leadership, Lease, clock
+from heliograph.ledger.losses import Loss, LossKey, newest
+from heliograph.ledger.model import Entry
+from heliograph.ledger.partition_remap import SAME, target_partition
+from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.runs import OpenPage, Page, Run
+from heliograph.ledger.source_snapshot import Contact, GroupPass, LogEnd, LogEnds, PassKind, SeenGroup
+from heliograph.ledger.unreadable_records import RefusedRecords
 
 PartitionName = tuple[str, int]
 """(source topic, partition)"""

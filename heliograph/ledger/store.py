@@ -27,19 +27,19 @@ from heliograph.kafka.log import (
     read_whole,
 )
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import formats
-from heliograph.mirror.kept_acls import KeptAcls
-from heliograph.mirror.lease import Lease
-from heliograph.mirror.ledger import Ledger, PartitionName
-from heliograph.mirror.lineage import UNKNOWN
-from heliograph.mirror.losses import Loss
-from heliograph.mirror.lost_records import lost_records
-from heliograph.mirror.model import Entry, FlowTerms
+from heliograph.ledger import formats
+from heliograph.ledger.kept_acls import KeptAcls
+from heliograph.ledger.lease import Lease
+from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.lineage import UNKNOWN
+from heliograph.ledger.losses import Loss
+from heliograph.ledger.lost_records import lost_records
+from heliograph.ledger.model import Entry, FlowTerms
+from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.runs import Page
+from heliograph.ledger.source_snapshot import Seen
+from heliograph.ledger.unreadable_records import RefusedRecords
 from heliograph.mirror.refusals import Rejected
-from heliograph.mirror.refused_records import RefusedRecords
-from heliograph.mirror.runs import Page
-from heliograph.mirror.seen import Seen
-from heliograph.mirror.wishes import Asked, Wish
 
 log = logging.getLogger("heliograph")
 

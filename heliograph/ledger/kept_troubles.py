@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from heliograph.errors import HeliographError
-from heliograph.mirror.formats import Trouble
+from heliograph.ledger.formats import Trouble
 
 WHOLE_TOPIC = -1
 """In the place of a partition."""

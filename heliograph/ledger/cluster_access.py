@@ -18,7 +18,7 @@ from heliograph.errors import ConfigError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.security import Security
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.model import METADATA_MAX_AGE_MS
+from heliograph.ledger.model import METADATA_MAX_AGE_MS
 
 SPARK_ENCRYPTION = ("spark.authenticate", "spark.network.crypto.enabled")
 

@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from heliograph.kafka.codec.k01_fetch import EpochEnd
-from heliograph.mirror.model import PackedLineage
-from heliograph.mirror.stored_json import INT32_MAX, OFFSET_MAX, as_int
+from heliograph.ledger.model import PackedLineage
+from heliograph.ledger.untrusted_json import INT32_MAX, OFFSET_MAX, as_int
 
 UNKNOWN = -1
 LONGEST = 8
