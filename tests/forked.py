@@ -27,7 +27,7 @@ if __name__ == "__main__":
 import pyarrow as pa
 
 from heliograph.errors import SparkFailed
-from heliograph.mirror.lane import copy_lane
+from heliograph.lane.lane import copy_lane
 from heliograph.mirror.plan import Workforce
 from heliograph.mirror.rows import assignments_of, lanes_table, ledger_rows, rows_batch
 

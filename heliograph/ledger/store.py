@@ -27,6 +27,7 @@ from heliograph.kafka.log import (
     read_whole,
 )
 from heliograph.kafka.types import TopicPartition
+from heliograph.lane.refused_records import Rejected
 from heliograph.ledger import formats
 from heliograph.ledger.kept_acls import KeptAcls
 from heliograph.ledger.lease import Lease
@@ -39,7 +40,6 @@ from heliograph.ledger.position_requests import Asked, Wish
 from heliograph.ledger.runs import Page
 from heliograph.ledger.source_snapshot import Seen
 from heliograph.ledger.unreadable_records import RefusedRecords
-from heliograph.mirror.refusals import Rejected
 
 log = logging.getLogger("heliograph")
 

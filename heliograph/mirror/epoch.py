@@ -32,10 +32,10 @@ from pyspark.sql import SparkSession
 import heliograph
 from heliograph.config.properties import property_line
 from heliograph.errors import SparkFailed
+from heliograph.lane.lane import copy_lane
 from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
 from heliograph.mirror import classes
 from heliograph.mirror.equipment import Equipment, abi_here, describe_lacks, equipment_here, is_shippable
-from heliograph.mirror.lane import copy_lane
 from heliograph.mirror.plan import Workforce
 from heliograph.mirror.rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
 from heliograph.mirror.shipment import pack_modules, pack_package

@@ -31,6 +31,8 @@ from heliograph.errors import (
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.catalogue import Catalogue
+from heliograph.lane.batches import provenance
+from heliograph.lane.settling import Unsettled
 from heliograph.ledger import formats, store
 from heliograph.ledger.cluster_access import Role, apply_settings, cluster_of
 from heliograph.ledger.counts import Past, Start, source_at
@@ -42,7 +44,7 @@ from heliograph.ledger.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.ledger.partition_remap import target_partition
 from heliograph.ledger.position_requests import asked_now, first_asked
 from heliograph.ledger.source_snapshot import Change, Changed
-from heliograph.mirror import marks, obstacles
+from heliograph.mirror import obstacles
 from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow_names import FlowNames
@@ -54,7 +56,6 @@ from heliograph.mirror.memory import TargetMemory
 from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
 from heliograph.mirror.places import Places
 from heliograph.mirror.restarts import Restarts
-from heliograph.mirror.settle import Unsettled
 from heliograph.mirror.standing import Standing, past_of, place_of
 from heliograph.mirror.starts import find_starts, tell_beginnings
 from heliograph.mirror.takeover import find_ours
@@ -123,7 +124,7 @@ class FlowDriver:
         self.carried = ""
         """What is told of its groups with its progress."""
         self.left_out = 0
-        """Records that came home by their marks, since the start."""
+        """Records that came home by their provenance, since the start."""
         self.ledger_moved = asyncio.Event()
         """Set when the lanes wrote down what they copied."""
         self.changed = asyncio.Event()
@@ -201,7 +202,7 @@ class FlowDriver:
         if await forgets_producers(self.target):
             log.warning('%s: "%s" %s', self.name, flow.target, obstacles.FORGETFUL)
         if flow.provenance_headers:
-            log.info('%s: records get the header "%s"; %s', self.name, marks.KEY, marks.SHARED)
+            log.info('%s: records get the header "%s"; %s', self.name, provenance.KEY, provenance.SHARED)
         stored = await store.read_positions(
             self.target, flow.offset_storage_topic, flow.source, connector=flow.connector_name
         )

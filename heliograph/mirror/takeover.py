@@ -25,12 +25,12 @@ from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.headers import first_batches
 from heliograph.kafka.types import TopicPartition
+from heliograph.lane.batches.provenance import marks_of_count
+from heliograph.lane.settling import Unsettled, read_tails, settle
+from heliograph.lane.settling_logs import SourceLog, TargetLog
 from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.model import SEQUENCE_MODULUS, Assignment, FlowTerms
 from heliograph.ledger.partition_remap import ROWS_OF_A_TURN, count_of, row_of
-from heliograph.mirror.marks import marks_of_count
-from heliograph.mirror.settle import Unsettled, read_tails, settle
-from heliograph.mirror.tails import SourceLog, TargetLog
 
 AT_A_TIME = 8
 """Partitions whose logs are read at the same time."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.lane import fetcher, flow_lane, leader_watch, settler
+from heliograph.lane import lane as lane_module
 from heliograph.logs import log
-from heliograph.mirror import fetcher, flow_lane, listener, settler
-from heliograph.mirror import lane as lane_module
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def own_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has connections of its own, and waits for moments only."""
     monkeypatch.setattr(lane_module, "_worker", lane_module._Worker())
     monkeypatch.setattr(settler, "MIN_PAUSE_S", 0.005)
-    monkeypatch.setattr(listener, "PAUSE_S", 0.005)
+    monkeypatch.setattr(leader_watch, "PAUSE_S", 0.005)
     monkeypatch.setattr(flow_lane, "DRAIN_S", 0.2)
     monkeypatch.setattr(lane_module, "PARENT_CHECK_S", 0.05)
     monkeypatch.setattr(fetcher, "_MIN_PAUSE_S", 0.005)

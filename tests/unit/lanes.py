@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from heliograph.kafka.batch import NewRecord
+from heliograph.lane import lane as lane_module
+from heliograph.lane.lane import Lane
 from heliograph.ledger import formats
 from heliograph.ledger.model import Assignment, Entry, EpochTerms, FlowTerms, LedgerRow
-from heliograph.mirror import lane as lane_module
-from heliograph.mirror.lane import Lane
 from tests.fake_cluster import Call, FakeCluster
 
 FLOW, GROUP, OWNER, CONNECTOR = "a->b", "a-mm2", "owner", "MirrorSourceConnector"

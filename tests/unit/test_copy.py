@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from heliograph.errors import CorruptBatch, DataError
 from heliograph.kafka.batch import HEADER_SIZE, check_crc, encode_batch, parse_header
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
+from heliograph.lane.partition_copy import MAX_IN_FLIGHT, TRANSITIONS, PartitionCopy, State
 from heliograph.ledger.model import MEMORY_MS, SEQUENCE_MODULUS, Entry
-from heliograph.mirror.copy import MAX_IN_FLIGHT, TRANSITIONS, PartitionCopy, State
 from tests.fake_cluster.partition import FakePartition, as_transactional
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, new_records, plain_batch
 

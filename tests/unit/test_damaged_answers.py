@@ -14,9 +14,9 @@ from heliograph.kafka.batch import CONTROL, NewRecord, encode_batch, iter_batche
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.kafka.compression import Codec, compress, decompress
 from heliograph.kafka.isolation import visible_batches
+from heliograph.lane.batches.records import reencode
+from heliograph.lane.batches.singles import merge_singles
 from heliograph.ledger import formats
-from heliograph.mirror.record import reencode
-from heliograph.mirror.singles import merge_singles
 from tests.fake_cluster import FETCH, Call, FakePartition
 from tests.unit.damage import mended
 from tests.unit.lanes import LEDGER, PRODUCER_ID, World, numbers, recent, run

@@ -16,9 +16,9 @@ from heliograph.control.watch import Watch
 from heliograph.kafka import cluster as cluster_module
 from heliograph.kafka.batch import NewRecord, encode_batch, rewrite_header
 from heliograph.kafka.types import BrokerAddress
+from heliograph.lane import leader_watch
 from heliograph.ledger import store
 from heliograph.ledger.model import Entry
-from heliograph.mirror import listener
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, FakeCluster
 from tests.unit.flows import flow_between
 from tests.unit.lanes import PRODUCER_ID, World, numbers, recent, run
@@ -30,7 +30,7 @@ SHORT_AGE_MS = 50
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes without a lease listen for the driver's word for 5 s at a time, also at a deposed leader."""
-    monkeypatch.setattr(listener, "LISTEN_WAIT_MS", 100)
+    monkeypatch.setattr(leader_watch, "LISTEN_WAIT_MS", 100)
 
 
 def world_of(fetch_version: int, **fields: Any) -> World:

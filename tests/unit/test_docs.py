@@ -14,8 +14,8 @@ import pytest
 
 from heliograph import errors
 from heliograph.errors import HeliographError
+from heliograph.lane.partition_copy import TRANSITIONS
 from heliograph.ledger import formats
-from heliograph.mirror.copy import TRANSITIONS
 from tests.unit import test_formats, test_mm2
 from tests.unit.test_formats import ENTRY
 

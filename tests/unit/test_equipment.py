@@ -73,11 +73,11 @@ def test_a_bare_interpreter_loads_a_lane_from_what_is_packed(tmp_path: Path) -> 
     ask = "from heliograph.mirror.equipment import equipment_here; print(*equipment_here().missing)"
     assert run(ask, package) == list(LANE_PACKAGES.values())
     assert run(ask, package, tmp_path / "modules") == []
-    load = "import heliograph.mirror.lane, heliograph.mirror.rows; print('loaded')"
+    load = "import heliograph.lane.lane, heliograph.mirror.rows; print('loaded')"
     assert run(load, package, tmp_path / "modules") == ["loaded"]
 
 
 def test_nothing_is_asked_for_that_a_lane_does_not_import() -> None:
-    script = "import sys, heliograph.mirror.lane, heliograph.mirror.rows; print(*sys.modules)"
+    script = "import sys, heliograph.lane.lane, heliograph.mirror.rows; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert set(LANE_PACKAGES) <= set(loaded)

@@ -24,7 +24,7 @@ from heliograph.kafka.batch import (
     iter_records,
     parse_header,
 )
-from heliograph.mirror.express import (
+from heliograph.lane.batches.paths import (
     COMPRESSED_SHARE,
     FEW_RECORDS,
     FEW_RECORDS_BYTES,
@@ -33,7 +33,7 @@ from heliograph.mirror.express import (
     next_parts,
     small_bytes_at,
 )
-from heliograph.mirror.record import MERGED_BYTES, Chunk
+from heliograph.lane.batches.records import MERGED_BYTES, Chunk
 from tests.unit.logs import at_offset
 
 NO_LIMIT = 1 << 20

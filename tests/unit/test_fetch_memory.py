@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.connection import BufferPool, capacity_of
-from heliograph.mirror import fetch_memory
-from heliograph.mirror import lane as lane_module
-from heliograph.mirror.fetch_memory import BESIDE_BYTES, FetchMemory
+from heliograph.lane import fetch_memory
+from heliograph.lane import lane as lane_module
+from heliograph.lane.fetch_memory import BESIDE_BYTES, FetchMemory
 from tests.fake_cluster import FETCH, PRODUCE, SILENCE, Call
 from tests.unit.lanes import World, recent, run
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.types import TopicPartition
+from heliograph.lane.refused_records import Rejected
 from heliograph.ledger import formats
 from heliograph.ledger.kept_acls import KeptAcls
 from heliograph.ledger.lease import Lease, Process, Tenancy
@@ -32,7 +33,6 @@ from heliograph.ledger.source_snapshot import (
     PassKind,
     SeenGroup,
 )
-from heliograph.mirror.refusals import Rejected
 
 CONTACT = Contact(time_ms=1_700_000_000_000, since_ms=1_699_999_000_000)
 PASS = GroupPass(kind=PassKind.COMMITS, time_ms=1_700_000_000_000, every_ms=1000, groups=12)

@@ -30,8 +30,8 @@ from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartitio
 from heliograph.kafka.connection import Connection
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import BrokerAddress, TopicPartition
+from heliograph.lane.partition_copy import PartitionCopy
 from heliograph.ledger.model import SEQUENCE_MODULUS
-from heliograph.mirror.copy import PartitionCopy
 from tests.fake_cluster import METADATA, PRODUCE, FakePartition
 from tests.unit.damage import NOW_MS, Answer, answers, fill, spoil_answer, spoil_batches
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID

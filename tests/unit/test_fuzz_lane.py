@@ -19,11 +19,11 @@ from heliograph.errors import CorruptBatch, Unreachable
 from heliograph.kafka import connection
 from heliograph.kafka.batch import NewRecord, check_crc, encode_batch, iter_batches, iter_records, parse_header
 from heliograph.kafka.types import BrokerAddress
+from heliograph.lane import lane as lane_module
+from heliograph.lane.flow_lane import FlowLane
+from heliograph.lane.lane import Lane
+from heliograph.lane.partition_copy import State
 from heliograph.ledger.model import LedgerRow
-from heliograph.mirror import lane as lane_module
-from heliograph.mirror.copy import State
-from heliograph.mirror.flow_lane import FlowLane
-from heliograph.mirror.lane import Lane
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, FakePartition
 from tests.fake_cluster.partition import Appended
 from tests.unit.damage import spoil, spoil_batches, spoil_unmended

@@ -16,13 +16,13 @@ from heliograph.kafka import coordinators
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import fetch_commits
 from heliograph.kafka.connection import BufferPool
+from heliograph.lane import lane as lane_module
+from heliograph.lane.fetch_memory import FetchMemory
+from heliograph.lane.fetcher import Fetcher
 from heliograph.ledger import store
 from heliograph.ledger.model import Side
-from heliograph.mirror import lane as lane_module
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import DEFAULTS, SparkEpochs
-from heliograph.mirror.fetch_memory import FetchMemory
-from heliograph.mirror.fetcher import Fetcher
 from heliograph.mirror.plan import Workforce
 from heliograph.mirror.progress import Progress
 from heliograph.outage_log import Spell, Waits

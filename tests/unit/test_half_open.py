@@ -15,7 +15,7 @@ from heliograph.kafka import cluster as cluster_module
 from heliograph.kafka import connection as connection_module
 from heliograph.kafka import log as log_module
 from heliograph.kafka.cluster import METADATA_TIMEOUT_S, Cluster
-from heliograph.mirror import fetcher, listener, sender
+from heliograph.lane import fetcher, leader_watch, sender
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call, FakeCluster
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
 from tests.unit.test_connection import ask, connected, frame, read_request
@@ -28,7 +28,7 @@ def test_every_way_to_notice_ends_within_the_limit() -> None:
     default_wait_s = 0.5
     ways = {
         "fetch": default_wait_s + log_module.FETCH_GRACE_S,
-        "listen": listener.LISTEN_WAIT_MS / 1000 + log_module.FETCH_GRACE_S,
+        "listen": leader_watch.LISTEN_WAIT_MS / 1000 + log_module.FETCH_GRACE_S,
         "produce": sender.REQUEST_TIMEOUT_MS / 1000 + log_module.PRODUCE_GRACE_S,
         "append": log_module.APPEND_TIMEOUT_MS / 1000 + log_module.PRODUCE_GRACE_S,
         "metadata": METADATA_TIMEOUT_S,

@@ -15,13 +15,13 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, SparkFailed
+from heliograph.lane import fetch_memory
+from heliograph.lane import lane as lane_module
+from heliograph.lane.lane import Lane
 from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.mirror import driver as driver_module
-from heliograph.mirror import fetch_memory
-from heliograph.mirror import lane as lane_module
 from heliograph.mirror import life as life_module
 from heliograph.mirror.driver import Driver
-from heliograph.mirror.lane import Lane
 from heliograph.mirror.life import STEADY_S, FlowLife
 from heliograph.mirror.plan import Workforce
 from tests.fake_cluster import PRODUCE, Call

@@ -12,8 +12,8 @@ import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.lane.lane import Lane
 from heliograph.ledger import formats
-from heliograph.mirror.lane import Lane
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call
 from tests.fake_cluster.partition import as_transactional
 from tests.unit.lanes import HEAVY, LEDGER, OFFSETS, PRODUCER_ID, World, is_data, numbers, recent, run

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
+from heliograph.lane import settler
+from heliograph.lane.settling_room import SETTLING_PARTITIONS
 from heliograph.ledger import formats
-from heliograph.mirror import settler
-from heliograph.mirror.settling_room import SETTLING_PARTITIONS
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, Cut, FakeCluster
 from tests.unit.lanes import HEAVY, PRODUCER_ID, World, is_data, numbers, recent, run
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord
+from heliograph.lane import leader_watch
+from heliograph.lane.lane import Lane
 from heliograph.ledger import formats
 from heliograph.ledger.lease import Lease, Process, Tenancy, clock
-from heliograph.mirror import listener
-from heliograph.mirror.lane import Lane
 from tests.fake_cluster import FETCH, Call
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
 
@@ -110,7 +110,7 @@ def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(
             now = clock()
             if renewed == "while it stood still":
                 renew(world)  # it is read when the clock has jumped, and may answer a question from before
-            monkeypatch.setattr(listener, "clock", lambda: now + 60)
+            monkeypatch.setattr(leader_watch, "clock", lambda: now + 60)
             if renewed == "when it wakes":
                 renew(world)
             world.source.append("t", 0, recent(2, 2))

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord
+from heliograph.lane import settler
 from heliograph.ledger import formats
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.model import Assignment, Entry, LedgerRow
 from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID, ROWS_OF_A_TURN, row_of, target_partition
-from heliograph.mirror import settler
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, Cut
 from tests.unit.lanes import GROUP, HEAVY, LEDGER, PRODUCER_ID, Running, World, is_data, numbers, recent, run
 

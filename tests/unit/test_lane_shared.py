@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
+from heliograph.lane.batches.provenance import KEY, mark_of
 from heliograph.ledger import formats
 from heliograph.ledger.model import LedgerRow
-from heliograph.mirror.marks import KEY, mark_of
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, Cut
 from tests.unit.lanes import HEAVY, PRODUCER_ID, Running, World, is_data, recent, run
 

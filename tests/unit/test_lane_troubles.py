@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from heliograph.kafka.batch import encode_batch, parse_header
+from heliograph.lane.errors import CORRUPT_TRIES
+from heliograph.lane.lane import Lane
 from heliograph.ledger import formats
 from heliograph.ledger.model import Entry, LedgerRow
-from heliograph.mirror.doubts import CORRUPT_TRIES
-from heliograph.mirror.lane import Lane
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call
 from tests.fake_cluster.partition import as_transactional
 from tests.unit.lanes import GROUP, HEAVY, LEDGER, OFFSETS, PRODUCER_ID, World, numbers, recent, run

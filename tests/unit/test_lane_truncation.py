@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from heliograph.lane import fetcher
 from heliograph.ledger import formats
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import LedgerRow
-from heliograph.mirror import fetcher
 from tests.fake_cluster import Call
 from tests.unit.lanes import World, numbers, recent, run
 

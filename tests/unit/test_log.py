@@ -17,8 +17,8 @@ from heliograph.kafka import log
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import Group, append, append_all, cut, read_batches
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror import tails
-from heliograph.mirror.tails import SourceLog
+from heliograph.lane import settling_logs
+from heliograph.lane.settling_logs import SourceLog
 from tests.fake_cluster import FETCH, PRODUCE, Call, FakeCluster
 from tests.unit.lanes import World, recent, run
 
@@ -69,7 +69,7 @@ def test_a_log_that_is_not_shown_to_its_end_is_not_taken_for_a_shorter_one(monke
 
 
 def test_the_source_is_given_time_to_show_what_was_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "SHOWN_S", 1.0)
+    monkeypatch.setattr(settling_logs, "SHOWN_S", 1.0)
 
     async def test() -> None:
         async with five_records() as (fake, cluster), World() as world:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from heliograph.kafka.batch import NewRecord
-from heliograph.mirror import settler, takeover
+from heliograph.lane import settler
+from heliograph.mirror import takeover
 from heliograph.mirror.flow import FlowDriver
 from tests.fake_cluster import FETCH
 from tests.unit.lanes import HEAVY, recent, run

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from heliograph.lane.flow_lane import _copy_of
+from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.model import MEMORY_MS
 from heliograph.mirror import memory
-from heliograph.mirror.copy import may_be_forgotten
-from heliograph.mirror.flow_lane import _copy_of
 from heliograph.mirror.memory import EXPIRATION_KEY, doubtful_ms, parse_expiration, read_expiration_ms, told
 from heliograph.preflight.steps import Verdict
 from heliograph.preflight.topics import check_memory

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.lane import flusher
+from heliograph.lane.rate_limiter import BURST_S, LIMIT, PORTION_S, Pace
 from heliograph.ledger import formats
 from heliograph.ledger.model import Assignment, EpochPlan
-from heliograph.mirror import flusher
-from heliograph.mirror.pace import BURST_S, LIMIT, PORTION_S, Pace
 from heliograph.mirror.plan import key_of
 from heliograph.mirror.shares import FLOOR, plan_shares, share_out
 from heliograph.mirror.throttling import Throttling

@@ -32,7 +32,7 @@ from heliograph.kafka.batch import (
     rewrite_header,
 )
 from heliograph.kafka.compression import compress
-from heliograph.mirror.record import Batch, Chunk, iter_records, merge, reencode
+from heliograph.lane.batches.records import Batch, Chunk, iter_records, merge, reencode
 
 NO_LIMIT = 1 << 20
 

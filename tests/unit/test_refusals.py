@@ -14,13 +14,9 @@ from kafka.protocol.producer import ProduceResponse
 from heliograph.errors import CorruptBatch
 from heliograph.kafka.batch import NewRecord, Record, encode_batch, iter_records, parse_header
 from heliograph.kafka.compression import Codec
-from heliograph.ledger.counts import Past, pages_at_opening
-from heliograph.ledger.ledger import Grade, PartitionLedger
-from heliograph.ledger.model import LedgerRow
-from heliograph.ledger.runs import OpenPage
-from heliograph.mirror.copy import Piece
-from heliograph.mirror.record import reencode
-from heliograph.mirror.refusals import (
+from heliograph.lane.batches.records import reencode
+from heliograph.lane.partition_copy import Piece
+from heliograph.lane.refused_records import (
     KEY_BYTES,
     MAX_STRETCH,
     Rejected,
@@ -28,6 +24,10 @@ from heliograph.mirror.refusals import (
     refused_by_target,
     rejected_of,
 )
+from heliograph.ledger.counts import Past, pages_at_opening
+from heliograph.ledger.ledger import Grade, PartitionLedger
+from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.runs import OpenPage
 from tests.fake_cluster import PRODUCE, Call
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
 from tests.unit.logs import ENTRY

@@ -18,6 +18,9 @@ from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
 from heliograph.errors import DataError
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import TopicPartition
+from heliograph.lane.partition_copy import PartitionCopy
+from heliograph.lane.settling import Settled, Unsettled, read_tails, settle
+from heliograph.lane.shared_target import share_ends
 from heliograph.ledger import formats
 from heliograph.ledger.counts import source_at
 from heliograph.ledger.joint import neighbours_in, reread, uncommitted
@@ -26,11 +29,8 @@ from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.model import Assignment, Entry
 from heliograph.ledger.partition_remap import ROWS_OF_A_TURN, SAME, plan_modulo, row_of, target_partition
 from heliograph.ledger.source_snapshot import GroupCommit
-from heliograph.mirror.copy import PartitionCopy
 from heliograph.mirror.places import Places
 from heliograph.mirror.plan import plan_epoch, together, useful_lanes
-from heliograph.mirror.settle import Settled, Unsettled, read_tails, settle
-from heliograph.mirror.shared import share_ends
 from tests.unit.logs import ENTRY, MemoryLog, plain_batch
 
 GROUP, LEDGER, OFFSETS = "a-mm2", "mm2-ledger.a.internal", "mm2-offsets.a.internal"

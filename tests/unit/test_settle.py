@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from heliograph.errors import DataError, PositionUnproven, SecondWriter, TargetTruncated
 from heliograph.kafka.batch import BatchHeader, Record, encode_batch, iter_records
+from heliograph.lane import settling as settle_module
+from heliograph.lane.partition_copy import PartitionCopy
+from heliograph.lane.settling import Settled, Unsettled, read_tails, settle
 from heliograph.ledger.lineage import Lineage
 from heliograph.ledger.model import Assignment, Entry
 from heliograph.ledger.runs import Run
-from heliograph.mirror import settle as settle_module
-from heliograph.mirror.copy import PartitionCopy
-from heliograph.mirror.settle import Settled, Unsettled, read_tails, settle
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, kept_as, new_records, plain_batch
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
-from heliograph.mirror.settling_room import SettlingRoom
+from heliograph.lane.settling_room import SettlingRoom
 
 
 class Visitors:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from heliograph.errors import CorruptBatch
 from heliograph.kafka.batch import NewRecord, Record, encode_batch, iter_batches, iter_records, parse_header
-from heliograph.mirror.record import Chunk
-from heliograph.mirror.singles import merge_singles
+from heliograph.lane.batches.records import Chunk
+from heliograph.lane.batches.singles import merge_singles
 from tests.unit.logs import at_offset
 
 LIMIT = 1 << 20

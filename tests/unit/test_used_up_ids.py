@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch, parse_header
+from heliograph.lane import settler
+from heliograph.lane.lane import Lane
+from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger import formats
 from heliograph.ledger.model import Assignment, Entry, EpochTerms, FlowTerms
 from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID, ROWS_OF_A_TURN
-from heliograph.mirror import settler
-from heliograph.mirror.copy import may_be_forgotten
 from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.lane import Lane
 from tests.fake_cluster.partition import FakePartition
 from tests.unit import lanes
 from tests.unit.lanes import PRODUCER_ID, numbers, recent, run

@@ -19,8 +19,8 @@ from heliograph.errors import TooManyOpenFiles
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import POOLED_FROM_BYTES
 from heliograph.kafka.open_files import raise_limit
-from heliograph.mirror import lane as lane_module
-from heliograph.mirror.lane import Lane, copy_lane
+from heliograph.lane import lane as lane_module
+from heliograph.lane.lane import Lane, copy_lane
 from tests.fake_cluster import FakeCluster
 from tests.unit.lanes import HEAVY, World, recent, run
 

@@ -27,16 +27,16 @@ from heliograph.kafka.batch import BatchHeader, iter_batches, leader_epoch_of, r
 from heliograph.kafka.codec.k01_fetch import FetchedPartition
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID
+from heliograph.lane.batches.paths import next_parts
+from heliograph.lane.batches.provenance import Marks
+from heliograph.lane.batches.records import Chunk, reencode
+from heliograph.lane.batches.singles import merge_singles
 from heliograph.ledger.lineage import UNKNOWN, Lineage, Stretch
 from heliograph.ledger.model import MEMORY_MS, NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
 from heliograph.ledger.runs import OpenPage, OpenRun, Page, Run, follow
-from heliograph.mirror.express import next_parts
-from heliograph.mirror.marks import Marks
-from heliograph.mirror.record import Chunk, reencode
-from heliograph.mirror.singles import merge_singles
 
 if TYPE_CHECKING:
-    from heliograph.mirror.shared import SharedEnd
+    from heliograph.lane.shared_target import SharedEnd
 
 Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
 """Starts a task of the lane's, which sees to it that a crash in it is noticed."""

@@ -42,7 +42,7 @@ from heliograph.kafka.batch import (
 )
 from heliograph.kafka.codec.primitives import Buffer, encode_varint, read_uvarint
 from heliograph.kafka.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from heliograph.mirror.marks import Marks, Raw
+from heliograph.lane.batches.provenance import Marks, Raw
 
 __all__ = ["Batch", "Chunk", "Record", "iter_records", "merge", "reencode"]
 

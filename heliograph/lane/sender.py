@@ -31,15 +31,15 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
+from heliograph.lane.batches.paths import small_bytes_at
+from heliograph.lane.errors import was_forestalled, was_refused
+from heliograph.lane.partition_copy import PartitionCopy, Piece, Spawn, State
+from heliograph.lane.rate_limiter import Pace
+from heliograph.lane.refused_records import REFUSALS, refused_by_target
+from heliograph.lane.settling import Unsettled, look_between
+from heliograph.lane.settling_logs import TargetLog
+from heliograph.lane.shared_target import SharedEnd
 from heliograph.ledger.model import FlowTerms
-from heliograph.mirror.copy import PartitionCopy, Piece, Spawn, State
-from heliograph.mirror.doubts import was_forestalled, was_refused
-from heliograph.mirror.express import small_bytes_at
-from heliograph.mirror.pace import Pace
-from heliograph.mirror.refusals import REFUSALS, refused_by_target
-from heliograph.mirror.settle import Unsettled, look_between
-from heliograph.mirror.shared import SharedEnd
-from heliograph.mirror.tails import TargetLog
 
 MAX_REQUESTS = 5
 CHANNEL_COPIES = 64

@@ -23,11 +23,11 @@ from heliograph.errors import (
     TargetUnsettled,
     TopicRecreated,
 )
+from heliograph.lane.partition_copy import PartitionCopy
+from heliograph.lane.refused_records import refused_by_source
+from heliograph.lane.settling import Settled
 from heliograph.ledger import loss_outcomes
 from heliograph.ledger.model import Assignment, FlowTerms
-from heliograph.mirror.copy import PartitionCopy
-from heliograph.mirror.refusals import refused_by_source
-from heliograph.mirror.settle import Settled
 
 CORRUPT_TRIES = 3
 """A corrupt batch is fetched again so many times: it may be the network's fault, or the disk's."""

@@ -25,14 +25,14 @@ from heliograph.kafka.admin import DEPOSED, LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
+from heliograph.lane import errors
+from heliograph.lane.batches.provenance import marks_of_count
+from heliograph.lane.fetch_memory import FetchMemory
+from heliograph.lane.partition_copy import PartitionCopy, Spawn, State
+from heliograph.lane.settling import Settled, Tail, Unsettled, is_last_of_ours, read_tails, settle
+from heliograph.lane.settling_logs import SourceLog, TargetLog
+from heliograph.lane.settling_room import Place, SettlingRoom
 from heliograph.ledger.model import NOT_LATE, FlowTerms
-from heliograph.mirror import doubts
-from heliograph.mirror.copy import PartitionCopy, Spawn, State
-from heliograph.mirror.fetch_memory import FetchMemory
-from heliograph.mirror.marks import marks_of_count
-from heliograph.mirror.settle import Settled, Tail, Unsettled, is_last_of_ours, read_tails, settle
-from heliograph.mirror.settling_room import Place, SettlingRoom
-from heliograph.mirror.tails import SourceLog, TargetLog
 
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
@@ -196,14 +196,14 @@ class Settler:
         """False if the log's end does not tell enough: the tail is to be read."""
         if self._is_made_anew(copy):
             meta = self._target.catalogue.topics[copy.assignment.target_topic]
-            self._release(copy, doubts.target_made_anew(copy, meta.topic_id))
+            self._release(copy, errors.target_made_anew(copy, meta.topic_id))
         elif code := end.error_code or appended.error_code:
             self._all_wait([copy], self._no_end(copy, code))
         elif end.offset < (awaited := self._awaited_end(copy, appended.offset)):
-            self._all_wait([copy], doubts.unreplicated(copy, awaited - end.offset))
+            self._all_wait([copy], errors.unreplicated(copy, awaited - end.offset))
         elif copy.unsure.late and (pause_s := self._patience_s(copy)) > 0:
             self._awaited.pop(copy, None)  # what comes late stands behind it
-            copy.error = copy.error or doubts.may_be_late(copy)
+            copy.error = copy.error or errors.may_be_late(copy)
             copy.enter(State.WAITING)
             asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
         elif is_kept and not copy.unsure.misplaced:
@@ -286,7 +286,7 @@ class Settler:
             self._reading.difference_update(copies)
             for copy in copies:
                 if isinstance(error, NotAuthorized) and target.is_forbidden:
-                    self._release(copy, doubts.unread(copy, target_end, error))
+                    self._release(copy, errors.unread(copy, target_end, error))
                 else:
                     self._not_settled(copy, error)
             return
@@ -315,9 +315,9 @@ class Settler:
         else:
             copy.records += settled.found
             if settled.foreign and not self._terms.marks:  # else they belong there
-                self._on_news(copy, doubts.foreign_writes(copy, settled))
+                self._on_news(copy, errors.foreign_writes(copy, settled))
             if settled.found and copy.unsure.forestalled:
-                self._on_news(copy, doubts.second_writer(copy, settled))
+                self._on_news(copy, errors.second_writer(copy, settled))
             self._go(copy, settled)
         finally:
             self._reading.discard(copy)
@@ -325,7 +325,7 @@ class Settler:
     def _not_settled(self, copy: PartitionCopy, error: HeliographError) -> None:
         """The driver decides what happened to records; what a cluster did not answer is asked again."""
         is_final = isinstance(error, DataError)
-        if isinstance(error, CorruptBatch) and copy.failures < doubts.CORRUPT_TRIES:
+        if isinstance(error, CorruptBatch) and copy.failures < errors.CORRUPT_TRIES:
             is_final = False
         if is_final:
             self._release(copy, error)

@@ -16,14 +16,14 @@ from heliograph.errors import HeliographError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import Group, KeyValue, append_all
 from heliograph.kafka.types import TopicPartition
+from heliograph.lane.partition_copy import PartitionCopy, State
+from heliograph.lane.rate_limiter import LIMIT, Pace
+from heliograph.lane.shared_target import SharedEnd
 from heliograph.ledger import formats
 from heliograph.ledger.model import FlowTerms
 from heliograph.ledger.runs import Page
 from heliograph.ledger.source_snapshot import Change, Changed
 from heliograph.ledger.store import StoreKeys, store_keys
-from heliograph.mirror.copy import PartitionCopy, State
-from heliograph.mirror.pace import LIMIT, Pace
-from heliograph.mirror.shared import SharedEnd
 
 _NO_SUCH_TOPIC = (3, 100, 103)
 """UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""

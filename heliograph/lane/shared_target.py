@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from heliograph.kafka.types import TopicPartition
-    from heliograph.mirror.copy import PartitionCopy
+    from heliograph.lane.partition_copy import PartitionCopy
 
 TURN_BYTES = 1024 * 1024
 """So much a copy sends before another has its turn, if it has that much: with every change a run ends."""

@@ -20,14 +20,14 @@ from heliograph.kafka.codec import k01_fetch
 from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
 from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
+from heliograph.lane import divergence
+from heliograph.lane.fetch_memory import FetchMemory, Reservation
+from heliograph.lane.partition_copy import PartitionCopy, Spawn, State
+from heliograph.lane.rate_limiter import Pace
 from heliograph.ledger.lineage import UNKNOWN, Lineage
 from heliograph.ledger.loss_outcomes import source_made_anew
 from heliograph.ledger.model import FlowTerms
 from heliograph.ledger.source_snapshot import Changed, change_of
-from heliograph.mirror import divergence
-from heliograph.mirror.copy import PartitionCopy, Spawn, State
-from heliograph.mirror.fetch_memory import FetchMemory, Reservation
-from heliograph.mirror.pace import Pace
 
 AHEAD_PAUSE_S = 0.02
 """How soon a flow that has fetched as much as its limit lets it send looks again."""

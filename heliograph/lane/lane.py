@@ -20,11 +20,11 @@ from heliograph.kafka.connection import BufferPool
 from heliograph.kafka.names import give_threads
 from heliograph.kafka.open_files import raise_limit
 from heliograph.kafka.types import BrokerAddress
+from heliograph.lane.fetch_memory import FetchMemory
+from heliograph.lane.flow_lane import FlowLane
+from heliograph.lane.rate_limiter import Pace
+from heliograph.lane.settling_room import SettlingRoom
 from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
-from heliograph.mirror.fetch_memory import FetchMemory
-from heliograph.mirror.flow_lane import FlowLane
-from heliograph.mirror.pace import Pace
-from heliograph.mirror.settling_room import SettlingRoom
 
 ClientKey = tuple[str, Side, str, tuple[BrokerAddress, ...]]
 """A flow, a side of it, and how that cluster is reached."""

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from heliograph.kafka.batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_crc, is_express
-from heliograph.mirror.marks import Marks
-from heliograph.mirror.record import MERGED_BYTES, Chunk, merge, reencode
+from heliograph.lane.batches.provenance import Marks
+from heliograph.lane.batches.records import MERGED_BYTES, Chunk, merge, reencode
 
 FEW_RECORDS = 16
 FEW_RECORDS_BYTES = 32 * 1024

@@ -23,7 +23,7 @@ from heliograph.kafka.batch import (
     seal_batch,
     wrong_crc,
 )
-from heliograph.mirror.record import HEADS, MERGED_BYTES, TABLE, VARINTS, Chunk
+from heliograph.lane.batches.records import HEADS, MERGED_BYTES, TABLE, VARINTS, Chunk
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 # The record's length as a varint of two bytes, its attributes, timestamp delta and offset delta.

@@ -21,19 +21,19 @@ from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, RecordRefused
 from heliograph.kafka.cluster import Cluster
+from heliograph.lane.batches.provenance import marks_of
+from heliograph.lane.errors import by_another_rule, cause_of_doubt, cause_of_release
+from heliograph.lane.fetch_memory import FetchMemory
+from heliograph.lane.fetcher import Fetcher
+from heliograph.lane.flusher import Flusher
+from heliograph.lane.leader_watch import Listener
+from heliograph.lane.partition_copy import PartitionCopy, State
+from heliograph.lane.rate_limiter import Pace
+from heliograph.lane.sender import Sender
+from heliograph.lane.settler import Settler
+from heliograph.lane.settling_room import SettlingRoom
+from heliograph.lane.shared_target import share_ends
 from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
-from heliograph.mirror.copy import PartitionCopy, State
-from heliograph.mirror.doubts import by_another_rule, cause_of_doubt, cause_of_release
-from heliograph.mirror.fetch_memory import FetchMemory
-from heliograph.mirror.fetcher import Fetcher
-from heliograph.mirror.flusher import Flusher
-from heliograph.mirror.listener import Listener
-from heliograph.mirror.marks import marks_of
-from heliograph.mirror.pace import Pace
-from heliograph.mirror.sender import Sender
-from heliograph.mirror.settler import Settler
-from heliograph.mirror.settling_room import SettlingRoom
-from heliograph.mirror.shared import share_ends
 
 RENEW_PAUSE_S = 0.1
 """Between two questions for metadata at least, however short its life is."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from heliograph.errors import CorruptBatch, RecordRefused
 from heliograph.kafka.batch import Record, iter_records, parse_header
-from heliograph.mirror.copy import Piece
+from heliograph.lane.partition_copy import Piece
 
 VERSION = 1
 REFUSALS = {

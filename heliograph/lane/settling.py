@@ -28,10 +28,10 @@ from heliograph.errors import (
     TargetTruncated,
 )
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
+from heliograph.lane.batches.provenance import Marks
 from heliograph.ledger.lineage import Lineage, Stretch
 from heliograph.ledger.model import SEQUENCE_MODULUS, Assignment, Entry, FlowTerms
 from heliograph.ledger.runs import OpenRun, Run, follow, join_spans
-from heliograph.mirror.marks import Marks
 
 Buffer = bytes | memoryview
 KEPT_BYTES = 1024 * 1024
