@@ -83,7 +83,7 @@ def check(
 
 
 def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> None:
-    from heliograph.mirror.needs import needs_of
+    from heliograph.rights.needs import needs_of
 
     needs = needs_of(load_settings(config, secrets=secrets, offline=True))
     if output.is_table:

@@ -49,7 +49,6 @@ from heliograph.mirror.demand import internal_topics, wanted_topics
 from heliograph.mirror.discovery import as_known, counts_of, tell_gone
 from heliograph.mirror.flow_names import FlowNames
 from heliograph.mirror.inspection import INSPECTED, inspect
-from heliograph.mirror.lacks import Lacks
 from heliograph.mirror.leader_epochs import source_epochs, target_epochs
 from heliograph.mirror.loss_book import Losses
 from heliograph.mirror.memory import TargetMemory
@@ -64,6 +63,7 @@ from heliograph.mirror.tenure import Tenure
 from heliograph.mirror.terms import client_id_of, terms_of
 from heliograph.mirror.throttling import Throttling
 from heliograph.outage_log import Spell, Unwritten, Waits
+from heliograph.rights.missing_rights import Lacks
 from heliograph.side_loops import SideLoops
 
 log = logging.getLogger("heliograph")

@@ -10,8 +10,8 @@ from heliograph.errors import HeliographError
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
 from heliograph.mirror.demand import wanted_topics
-from heliograph.mirror.grants import Grant, Grants
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
+from heliograph.rights.granted import Grant, Grants
 
 
 async def check_flow_rights(

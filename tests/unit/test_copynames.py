@@ -25,11 +25,11 @@ from heliograph.ledger.ledger import Translation
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.flow import FlowDriver
 from heliograph.mirror.flow_names import NAMED
-from heliograph.mirror.rights import flow_rights
 from heliograph.preflight import topics as preflight
 from heliograph.preflight.applications import mirrored_topics
 from heliograph.recovery.forms import By
 from heliograph.recovery.translate import plan_moves
+from heliograph.rights.required import flow_rights
 from tests.unit.logs import ENTRY
 from tests.unit.samples import BASE
 from tests.unit.test_preflight_topics import FAIL, MARKS, NO_SYNC, catalogue

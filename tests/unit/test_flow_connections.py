@@ -16,12 +16,12 @@ from heliograph.config.show import effective, literal_secrets
 from heliograph.control.heartbeats import Heartbeats
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger.cluster_access import Role, admin_way, bootstrap_of, cluster_of, security_of, way_of
-from heliograph.mirror.needs import needs_of
 from heliograph.mirror.terms import terms_of
 from heliograph.preflight.access import list_accesses
 from heliograph.preflight.check import check_clusters
 from heliograph.preflight.steps import Verdict
 from heliograph.preflight.topics import check_ways
+from heliograph.rights.needs import needs_of
 from heliograph.views.status import read_status
 from tests.fake_cluster import FakeCluster
 

@@ -17,9 +17,9 @@ from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.types import BrokerAddress
 from heliograph.mirror.demand import internal_topics, too_few_brokers, topics_beside
 from heliograph.mirror.obstacles import read_policies
-from heliograph.mirror.rights import flow_rights
 from heliograph.preflight.steps import Verdict
 from heliograph.preflight.topics import check_policies, check_storage
+from heliograph.rights.required import flow_rights
 from tests.fake_cluster import CREATE_TOPICS, DESCRIBE_CONFIGS, Call, FakeCluster
 from tests.unit.flows import flow_between
 from tests.unit.samples import BASE

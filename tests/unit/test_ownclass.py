@@ -15,13 +15,13 @@ from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
 from heliograph.kafka.configs import OF_TOPIC, ConfigEntry
 from heliograph.ledger.copy_names import plan_names
-from heliograph.mirror.rights import flow_rights
 from heliograph.mirror.topic_configs import carried_configs, follows_configs, unjudged_configs
 from heliograph.names.filters import OwnFilter
 from heliograph.names.own_classes import make_own
 from heliograph.names.policies import POLICIES, IdentityPolicy, OwnPolicy, make_policy
 from heliograph.names.renaming import RenamingPolicy
 from heliograph.preflight.applications import mirrored_topics
+from heliograph.rights.required import flow_rights
 from heliograph.views.topic_views import Reading, Side, State, topic_views
 from tests.unit.samples import BASE
 

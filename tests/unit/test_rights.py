@@ -11,8 +11,8 @@ from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.kafka.acls import Operation, Pattern, ResourceType
 from heliograph.ledger.cluster_access import Role
-from heliograph.mirror.acltext import commands, kafka_user
-from heliograph.mirror.rights import Resource, Right, covering, flow_rights, least, rights_of
+from heliograph.rights.acl_text import commands, kafka_user
+from heliograph.rights.required import Resource, Right, covering, flow_rights, least, rights_of
 
 BASE = "clusters = na, eu\nna.bootstrap.servers = a:1\neu.bootstrap.servers = b:2\nna->eu.enabled = true\n"
 PASSIVE = """

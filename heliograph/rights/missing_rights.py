@@ -12,9 +12,9 @@ from heliograph.errors import NotAuthorized, UnsupportedVersion
 from heliograph.kafka.acls import Operation, ResourceType
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
-from heliograph.mirror.grants import Grant, Grants
-from heliograph.mirror.rights import Resource
 from heliograph.outage_log import Spell
+from heliograph.rights.granted import Grant, Grants
+from heliograph.rights.required import Resource
 from heliograph.side_loops import Failing
 
 log = logging.getLogger("heliograph")

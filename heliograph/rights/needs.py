@@ -8,8 +8,8 @@ from heliograph.config.settings import Settings
 from heliograph.errors import StoreUnusable
 from heliograph.kafka.security import Security
 from heliograph.ledger.cluster_access import Role, bootstrap_of, security_of
-from heliograph.mirror.acltext import commands, kafka_user
-from heliograph.mirror.rights import Right, rights_of
+from heliograph.rights.acl_text import commands, kafka_user
+from heliograph.rights.required import Right, rights_of
 
 _STRIMZI = {"SCRAM-SHA-512": "scram-sha-512", "SCRAM-SHA-256": "scram-sha-512"}
 """Types of `KafkaUser`, which knows no other passwords."""

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from heliograph.kafka.acls import Pattern, ResourceType
-from heliograph.mirror.rights import Resource, Right
+from heliograph.rights.required import Resource, Right
 
 _OPTIONS = {ResourceType.TOPIC: "--topic", ResourceType.GROUP: "--group"}
 _API_VERSION = "kafka.strimzi.io/v1beta2"

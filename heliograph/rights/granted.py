@@ -10,8 +10,8 @@ from heliograph.kafka.acls import ResourceType
 from heliograph.kafka.allowed import Question, allowed
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.cluster_access import Role, cluster_of, security_of
-from heliograph.mirror.acltext import add_command
-from heliograph.mirror.rights import Right, flow_rights, least
+from heliograph.rights.acl_text import add_command
+from heliograph.rights.required import Right, flow_rights, least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
