@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, HeliographError, NotAuthorized
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.supervisor import counted
 from heliograph.kafka.acls import (
     WILDCARD,
     Acl,
@@ -34,8 +36,6 @@ from heliograph.ledger import store
 from heliograph.ledger.copy_names import GroupPlan, NamePlan, plan_groups
 from heliograph.ledger.kept_acls import keep, plan_kept
 from heliograph.ledger.source_snapshot import DELETED
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.life import counted
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 
 log = logging.getLogger("heliograph")

@@ -11,7 +11,7 @@ from heliograph.control.configs import ConfigSync
 from heliograph.control.loop import Loop
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.control.watch import PRUNE_S, WATCH_S, Watch
-from heliograph.mirror.flow import FlowDriver
+from heliograph.flow.flow import FlowDriver
 
 SYNC_S = 0.2
 """Offset syncs follow the lanes' flushes; at most so often."""

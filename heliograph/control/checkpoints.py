@@ -21,6 +21,9 @@ from heliograph.control.group_sync import GroupSync
 from heliograph.control.left_out import LeftOut, encode_checkpoints
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.errors import NameRefused
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.flow_names import tell_refused
+from heliograph.flow.required_topics import checkpoints_topic
 from heliograph.kafka.admin import EARLIEST, list_offsets
 from heliograph.kafka.commits import Commit, fetch_commits
 from heliograph.kafka.groups import DEAD, GroupListing, describe_groups, list_groups
@@ -32,9 +35,6 @@ from heliograph.ledger.joint import neighbours_in, uncommitted
 from heliograph.ledger.ledger import Grade, PartitionName, Translation
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.source_snapshot import DELETED, GroupCommit, GroupPass, PassKind, SeenGroup
-from heliograph.mirror.demand import checkpoints_topic
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.flow_names import tell_refused
 from heliograph.processor_time import Cost, stretched_s
 
 log = logging.getLogger("heliograph")

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from heliograph.config.settings import TopicSync
 from heliograph.errors import HeliographError, UnsupportedVersion
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.target_topics import LIMITS
+from heliograph.flow.topic_configs import carried_configs, follows_configs, unjudged_configs
+from heliograph.flow.topic_refusals import Denials, advised
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.configs import AT_ONCE, TopicConfigs, alter_topics, describe_topics
-from heliograph.mirror.denials import Denials, advised
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.targets import LIMITS
-from heliograph.mirror.topic_configs import carried_configs, follows_configs, unjudged_configs
 from heliograph.outage_log import Clock, Spell
 
 log = logging.getLogger("heliograph")

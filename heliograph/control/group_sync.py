@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from heliograph.errors import GroupAlive, HeliographError
+from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.groups import DEAD, describe_groups, list_groups
 from heliograph.kafka.types import TopicPartition
-from heliograph.mirror.flow import FlowDriver
 
 log = logging.getLogger("heliograph")
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.required_topics import offset_syncs_topic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.ledger import store
@@ -19,8 +21,6 @@ from heliograph.ledger.ledger import PartitionLedger, PartitionName
 from heliograph.ledger.mm2_offset_syncs import SyncRule, SyncStore
 from heliograph.ledger.mm2_records import OffsetSync
 from heliograph.ledger.model import Entry
-from heliograph.mirror.demand import offset_syncs_topic
-from heliograph.mirror.flow import FlowDriver
 
 
 class _Seen(NamedTuple):

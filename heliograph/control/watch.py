@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
+from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
@@ -15,7 +16,6 @@ from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.model import Entry
 from heliograph.ledger.runs import Page
 from heliograph.ledger.source_snapshot import Contact, LogEnd, LogEnds, Seen
-from heliograph.mirror.flow import FlowDriver
 
 WATCH_S = 2.0
 PRUNE_S = 60.0

@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
 from heliograph.errors import HeliographError, SparkFailed
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.supervisor import FlowLife, Surroundings, counted
 from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.lease import LANE_SHARE
 from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.ledger.process_identity import this_process
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.life import FlowLife, Surroundings, counted
 from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
 from heliograph.mirror.shares import plan_shares
 from heliograph.outage_log import Spell

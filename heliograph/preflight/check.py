@@ -19,6 +19,10 @@ from heliograph.config.properties import parse_properties
 from heliograph.config.secrets import Resolver
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, HeliographError
+from heliograph.flow.producer_memory import read_expiration_ms
+from heliograph.flow.required_topics import wanted_topics
+from heliograph.flow.start_checks import read_policies
+from heliograph.flow.topic_configs import first_configs
 from heliograph.kafka.admin import (
     EARLIEST,
     LATEST,
@@ -35,10 +39,6 @@ from heliograph.kafka.security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, admin_way
-from heliograph.mirror.demand import wanted_topics
-from heliograph.mirror.memory import read_expiration_ms
-from heliograph.mirror.obstacles import read_policies
-from heliograph.mirror.topic_configs import first_configs
 from heliograph.preflight import topics
 from heliograph.preflight.access import APP, Access, list_accesses
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from heliograph.mirror.targets import DEFAULT_MAX_MESSAGE_BYTES
+from heliograph.flow.target_topics import DEFAULT_MAX_MESSAGE_BYTES
 from heliograph.preflight.steps import Note, warned
 
 _UNLIMITED = 2**63 - 1

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
+from heliograph.flow.required_topics import wanted_topics
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
-from heliograph.mirror.demand import wanted_topics
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 from heliograph.rights.granted import Grant, Grants
 

@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heliograph.config.settings import Flow
+from heliograph.flow import producer_memory
+from heliograph.flow.required_topics import (
+    absent_storage,
+    internal_topics,
+    too_few_brokers,
+    topics_beside,
+    wanted_topics,
+)
+from heliograph.flow.start_checks import FORGETFUL, Policies
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.ledger.copy_names import names_of, plan_names
-from heliograph.mirror import memory
-from heliograph.mirror.demand import absent_storage, internal_topics, too_few_brokers, topics_beside, wanted_topics
-from heliograph.mirror.obstacles import FORGETFUL, Policies
 from heliograph.preflight.limits import Limits, compare_limits
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
 
@@ -78,7 +84,9 @@ def check_memory(flow: Flow, *, is_short: bool, expiration_ms: int | None) -> li
     """How long a target's brokers know who wrote old records; `expiration_ms` is None where they do not tell."""
     if is_short:
         return [warned("brokers", f'"{flow.target}" {FORGETFUL}', "upgrade them").of(flow.name)]
-    what = memory.told(flow.target, memory.DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)
+    what = producer_memory.told(
+        flow.target, producer_memory.DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms
+    )
     assumed = " (assumed: the setting is not shown to us, or older than Kafka 3.4)" if expiration_ms is None else ""
     return [passed("brokers", what + assumed).of(flow.name)]
 

@@ -17,6 +17,10 @@ from typing import NamedTuple
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.starts import StartPoint
 from heliograph.errors import ConfigError, HeliographError, LeaseLost
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.required_topics import wanted_topics
+from heliograph.flow.start_positions import Beginning, find_starts
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
@@ -28,10 +32,6 @@ from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.model import Entry
 from heliograph.ledger.position_requests import Wish
 from heliograph.ledger.process_identity import this_process
-from heliograph.mirror.demand import wanted_topics
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.starts import Beginning, find_starts
-from heliograph.mirror.tenure import Tenure
 from heliograph.recovery.offsets_file import NAMED, Given, faulty_names
 
 SOURCE_PATIENCE_S = 8.0

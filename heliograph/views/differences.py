@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.control.configs import plan_config_sync
+from heliograph.flow.topic_configs import follows_configs
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.configs import TopicConfigs, describe_topics
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC, Troubles
 from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.model import Entry
-from heliograph.mirror.topic_configs import follows_configs
 
 SET, REMOVE = "set", "remove"
 Entries = Mapping[PartitionName, Entry]

@@ -16,6 +16,9 @@ from typing import NamedTuple
 from heliograph.config.parts import State
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError, NotAuthorized
+from heliograph.flow import lease_holder
+from heliograph.flow.leader_epochs import target_epochs
+from heliograph.flow.throttling import QUIET_S, shown
 from heliograph.kafka.admin import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import read_tail
@@ -31,9 +34,6 @@ from heliograph.ledger.losses import Loss
 from heliograph.ledger.mm2_records import Checkpoint, Heartbeat
 from heliograph.ledger.process_identity import is_gone, this_process
 from heliograph.ledger.source_snapshot import GroupPass, PassKind
-from heliograph.mirror import tenure
-from heliograph.mirror.leader_epochs import target_epochs
-from heliograph.mirror.throttling import QUIET_S, shown
 from heliograph.names.policies import HEARTBEATS
 from heliograph.render import Row
 from heliograph.views.conditions import (
@@ -45,7 +45,7 @@ from heliograph.views.conditions import (
     worst,
 )
 
-STANDBY_S = 3 * tenure.STANDBY_S
+STANDBY_S = 3 * lease_holder.STANDBY_S
 """One who has not said for so long that he waits does not."""
 WATCH_S = 6.0
 """A lease that seems to have run out is watched for a renewal: for its own time, and not longer than this."""

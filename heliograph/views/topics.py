@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
+from heliograph.flow.discovery import named
+from heliograph.flow.leader_epochs import source_epochs, target_epochs
 from heliograph.kafka.admin import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
@@ -22,8 +24,6 @@ from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import maybe_remote
 from heliograph.ledger.ledger import Ledger
-from heliograph.mirror.discovery import named
-from heliograph.mirror.leader_epochs import source_epochs, target_epochs
 from heliograph.views.differences import Differences, compared, read_differences
 from heliograph.views.status import Leader
 from heliograph.views.topic_views import Reading, Side, TopicView, shown_names, topic_views

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from heliograph.config import parse_settings
-from heliograph.mirror.flow import FlowDriver
+from heliograph.flow.flow import FlowDriver
 from tests.fake_cluster import FakeCluster
 
 

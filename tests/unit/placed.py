@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from heliograph.config import Settings, parse_settings
+from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.ledger import formats
 from heliograph.ledger.lease import Lease, Process, Tenancy
 from heliograph.ledger.ledger import Ledger
-from heliograph.mirror.flow import FlowDriver
 from heliograph.recovery import positions
 from heliograph.recovery.positions import Origin, Planner
 from tests.fake_cluster import FakeCluster

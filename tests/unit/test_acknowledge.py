@@ -14,11 +14,11 @@ import pytest
 from heliograph.cli import main
 from heliograph.config import Settings, parse_settings
 from heliograph.errors import ClusterChanged
+from heliograph.flow.loss_book import Losses
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
 from heliograph.ledger.losses import Loss
-from heliograph.mirror.loss_book import Losses
 from heliograph.recovery.acknowledge import acknowledge
 from heliograph.views.conditions import Kind
 from heliograph.views.status import FlowStatus, read_status

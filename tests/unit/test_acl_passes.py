@@ -13,13 +13,13 @@ import pytest
 from heliograph.control import acls as sync_module
 from heliograph.control.acls import AclPlan, AclSync, apply_acl_sync
 from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized
+from heliograph.flow.flow_names import FlowNames
 from heliograph.kafka.acls import Acl
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.ledger import store
 from heliograph.ledger.kept_acls import KeptAcls, keep
 from heliograph.ledger.ledger import Ledger
-from heliograph.mirror.flow_names import FlowNames
 from heliograph.recovery import write_rights
 from heliograph.recovery.write_rights import apply_write_handover, plan_write_handover
 from tests.unit.access_rules import ALL, DELETE, FAILOVER, GROUP, GROUPS, TOPICS, WRITE, flow_of, prefixed, rule

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
+from heliograph.flow import count_opening
 from heliograph.kafka.batch import NewRecord
 from heliograph.ledger.position_requests import Asked
-from heliograph.mirror import opening
 from tests.fake_cluster import LIST_OFFSETS
 from tests.unit.logs import new_records
 from tests.unit.placed import LEDGER, World, a_world, places
@@ -126,7 +126,7 @@ def test_topics_that_a_changed_selection_adds_begin_at_their_start_position() ->
 def test_partitions_that_could_not_begin_at_the_first_look_still_have_their_start_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(opening, "LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr(count_opening, "LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.flow.required_topics import new_copy
 from heliograph.kafka.admin import NewTopic
-from heliograph.mirror.demand import new_copy
 
 CONFIG = """\
 clusters = a, b

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
+from heliograph.flow import target_topics
+from heliograph.flow.discovery import as_known, counts_of, tell_gone
+from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.ledger.formats import Trouble
 from heliograph.ledger.source_snapshot import Change, Changed, change_of
-from heliograph.mirror import targets
-from heliograph.mirror.discovery import as_known, counts_of, tell_gone
-from heliograph.mirror.flow import FlowDriver
 from tests.fake_cluster import CREATE_TOPICS, DESCRIBE_CONFIGS, LIST_OFFSETS, METADATA, FakeCluster
 from tests.unit.logs import new_records
 
@@ -150,7 +150,7 @@ def test_a_new_topic_and_new_partitions_are_copied_from_their_start_and_nothing_
 
 def test_with_latest_only_what_was_there_at_the_first_look_begins_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new partition whose target is refused, or that has no leader at first, is still new when it is copied."""
-    monkeypatch.setattr("heliograph.mirror.opening.LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr("heliograph.flow.count_opening.LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
@@ -210,7 +210,7 @@ def test_a_topic_that_lanes_do_not_find_is_looked_at_until_they_do() -> None:
 
 
 def test_without_refresh_nothing_new_is_mirrored_and_what_had_no_leader_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.mirror.opening.LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr("heliograph.flow.count_opening.LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
@@ -259,7 +259,7 @@ def test_a_look_asks_no_more_of_many_topics_than_of_few(monkeypatch: pytest.Monk
             await flow.discover()
             assert world.asked(METADATA) - metadata == 2 == len(world.source.calls) + len(world.target.calls) - asked
             world.target.topics["a.v7"].configs["max.message.bytes"] = "77"
-            monkeypatch.setattr(targets, "LIMITS_S", 0.0)
+            monkeypatch.setattr(target_topics, "LIMITS_S", 0.0)
             await flow.discover()
             assert world.asked(DESCRIBE_CONFIGS) == described + 1
             assert flow.targets.limits("a.v7").max_message_bytes == 77
@@ -273,7 +273,7 @@ def test_lanes_are_told_how_large_a_batch_the_internal_topics_take(topic: str, m
         async with a_world() as world, world.leader() as flow:
             assert flow.terms().append_bytes == APPEND_BYTES
             world.target.topics[getattr(flow.flow, topic)].configs["max.message.bytes"] = "70000"
-            monkeypatch.setattr(targets, "LIMITS_S", 0.0)
+            monkeypatch.setattr(target_topics, "LIMITS_S", 0.0)
             await flow.discover()
             assert flow.terms().append_bytes == 70_000
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.flow import flow as flow_module
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.lease_holder import Tenure
 from heliograph.kafka.admin import EARLIEST
 from heliograph.ledger import store
 from heliograph.ledger.counts import Past, Start
@@ -19,9 +22,6 @@ from heliograph.ledger.loss_outcomes import Outcome
 from heliograph.ledger.model import LedgerRow
 from heliograph.ledger.runs import OpenPage, Page, Run
 from heliograph.ledger.unreadable_records import RefusedRecords
-from heliograph.mirror import flow as flow_module
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.tenure import Tenure
 from tests.unit.logs import ENTRY
 
 LOST = {"position": 0, "log_start": 6, "log_end": 10}

@@ -14,9 +14,9 @@ from heliograph.config.convert import convert
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.show import effective, literal_secrets
 from heliograph.control.heartbeats import Heartbeats
+from heliograph.flow.lane_terms import terms_of
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger.cluster_access import Role, admin_way, bootstrap_of, cluster_of, security_of, way_of
-from heliograph.mirror.terms import terms_of
 from heliograph.preflight.access import list_accesses
 from heliograph.preflight.check import check_clusters
 from heliograph.preflight.steps import Verdict

@@ -12,6 +12,7 @@ from heliograph import outage_log
 from heliograph.config import parse_settings
 from heliograph.control import checkpoints as carrying
 from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.flow.progress import Progress
 from heliograph.kafka import coordinators
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.commits import fetch_commits
@@ -24,7 +25,6 @@ from heliograph.ledger.model import Side
 from heliograph.mirror.driver import Driver
 from heliograph.mirror.epoch import DEFAULTS, SparkEpochs
 from heliograph.mirror.plan import Workforce
-from heliograph.mirror.progress import Progress
 from heliograph.outage_log import Spell, Waits
 from tests.fake_cluster import FakeCluster, FakeGroup
 from tests.unit.logs import ENTRY, row_of

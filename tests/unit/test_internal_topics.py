@@ -11,12 +11,12 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.errors import ConfigError, NotCompacted
+from heliograph.flow.required_topics import internal_topics, too_few_brokers, topics_beside
+from heliograph.flow.start_checks import read_policies
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import NewTopic
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.types import BrokerAddress
-from heliograph.mirror.demand import internal_topics, too_few_brokers, topics_beside
-from heliograph.mirror.obstacles import read_policies
 from heliograph.preflight.steps import Verdict
 from heliograph.preflight.topics import check_policies, check_storage
 from heliograph.rights.required import flow_rights

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
+from heliograph.flow.loss_book import Losses
 from heliograph.kafka.admin import EARLIEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.lane.refused_records import Rejected
@@ -19,7 +20,6 @@ from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import GoOn, Outcome, Stop, outcome_of, source_made_anew, target_made_anew
 from heliograph.ledger.losses import Loss, acknowledged, loss_of, merge, newest
 from heliograph.ledger.model import LedgerRow
-from heliograph.mirror.loss_book import Losses
 from tests.unit.logs import ENTRY
 
 AT = ENTRY.moved(count=3, n=40, source_offset=40, target_offset=140, source_end=200)

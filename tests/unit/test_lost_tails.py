@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from heliograph.flow import takeover
+from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane import settler
-from heliograph.mirror import takeover
-from heliograph.mirror.flow import FlowDriver
 from tests.fake_cluster import FETCH
 from tests.unit.lanes import HEAVY, recent, run
 from tests.unit.logs import new_records, row_of

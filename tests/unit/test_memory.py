@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from heliograph.flow import producer_memory
+from heliograph.flow.producer_memory import EXPIRATION_KEY, doubtful_ms, parse_expiration, read_expiration_ms, told
 from heliograph.lane.flow_lane import _copy_of
 from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.model import MEMORY_MS
-from heliograph.mirror import memory
-from heliograph.mirror.memory import EXPIRATION_KEY, doubtful_ms, parse_expiration, read_expiration_ms, told
 from heliograph.preflight.steps import Verdict
 from heliograph.preflight.topics import check_memory
 from tests.fake_cluster import DESCRIBE_CONFIGS, Call
@@ -30,7 +30,7 @@ def set_expiration(world: World, *values: str) -> None:
 
 
 def test_its_memory_is_in_doubt_from_half_of_its_time_on() -> None:
-    assert doubtful_ms(memory.DEFAULT_EXPIRATION_MS) == MEMORY_MS == 12 * HOUR_MS
+    assert doubtful_ms(producer_memory.DEFAULT_EXPIRATION_MS) == MEMORY_MS == 12 * HOUR_MS
     assert doubtful_ms(HOUR_MS) == HOUR_MS // 2
     assert doubtful_ms(7 * 24 * HOUR_MS) == 84 * HOUR_MS
 
@@ -53,7 +53,7 @@ def test_lanes_are_told_half_of_the_targets_setting_and_it_is_read_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "heliograph")
-    monkeypatch.setattr(memory, "LOOK_S", 0.0)
+    monkeypatch.setattr(producer_memory, "LOOK_S", 0.0)
 
     async def test() -> None:
         async with flow_between({"orders": 1}) as world:
@@ -75,7 +75,7 @@ def test_lanes_are_told_half_of_the_targets_setting_and_it_is_read_again(
 
 @pytest.mark.parametrize("why", ["not authorized", "no such setting", "nobody answers"])
 def test_where_the_setting_is_not_shown_the_default_is_taken(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(producer_memory, "PATIENCE_S", 0.1)
 
     async def refuse(call: Call) -> Any:
         if call.request.resources[0].resource_type != 4:

@@ -14,14 +14,14 @@ import pytest
 from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
+from heliograph.flow import start_checks
+from heliograph.flow.required_topics import internal_topics
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger import formats
 from heliograph.ledger.lease import Lease, Process, Tenancy
-from heliograph.mirror import obstacles
-from heliograph.mirror.demand import internal_topics
 from tests.fake_cluster import FETCH, Call, FakeCluster
 from tests.unit.logs import ENTRY
 
@@ -43,9 +43,9 @@ def known(cluster_id: str) -> Catalogue:
 def test_source_and_target_with_one_cluster_id_are_refused() -> None:
     [flow] = settings_of().flows
     with pytest.raises(ConfigError, match=r'"a" and "b" are the same cluster \(x\)'):
-        obstacles.refuse_one_cluster(flow, known("x"), known("x"))
-    obstacles.refuse_one_cluster(flow, known("x"), known("y"))
-    obstacles.refuse_one_cluster(flow, known(""), known(""))
+        start_checks.refuse_one_cluster(flow, known("x"), known("x"))
+    start_checks.refuse_one_cluster(flow, known("x"), known("y"))
+    start_checks.refuse_one_cluster(flow, known(""), known(""))
 
 
 def test_too_few_brokers_for_new_copies_end_a_first_start_and_not_one_while_brokers_are_down() -> None:
@@ -55,7 +55,7 @@ def test_too_few_brokers_for_new_copies_end_a_first_start_and_not_one_while_brok
         topics = {name: TopicMeta(name, UUID(int=1), ()) for name in (*internal, *copies)}
         target = Catalogue(cluster_id="c", brokers={1: BrokerAddress("b", 9092)}, topics=topics)
         with pytest.raises(ConfigError, match="1 broker, too few") if is_refused else contextlib.nullcontext():
-            obstacles.refuse_too_many_replicas(flow, target, ["a.begun", "a.new"])
+            start_checks.refuse_too_many_replicas(flow, target, ["a.begun", "a.new"])
 
 
 def test_marks_want_clusters_with_an_id() -> None:
@@ -68,9 +68,9 @@ def test_marks_want_clusters_with_an_id() -> None:
         [flow] = settings_of(more).flows
         if is_refused:
             with pytest.raises(ConfigError, match="tells no cluster id"):
-                obstacles.refuse_nameless(flow, *map(known, ids))
+                start_checks.refuse_nameless(flow, *map(known, ids))
         else:
-            obstacles.refuse_nameless(flow, *map(known, ids))
+            start_checks.refuse_nameless(flow, *map(known, ids))
 
 
 class Other:
@@ -118,7 +118,7 @@ async def look(more: str = IDENTITY, *, forbid: bool = False, **changes: Any) ->
         try:
             await source.refresh()
             settings = settings_of(more)
-            await obstacles.refuse_way_back(settings.flows[0], settings, source, known("cluster-b"))
+            await start_checks.refuse_way_back(settings.flows[0], settings, source, known("cluster-b"))
         finally:
             source.close()
 
@@ -140,7 +140,7 @@ def test_another_process_that_copies_the_same_topics_back_is_found_by_its_ledger
         {"copy": "u"},
         {"topic": "u"},
         {"is_led": False},
-        {"age_ms": 10 * obstacles.ALIVE_MS},
+        {"age_ms": 10 * start_checks.ALIVE_MS},
         {"claim": {"source_cluster_id": "cluster-c"}},
         {"claim": {"target_cluster_id": "cluster-c"}},
         {"more": IDENTITY + MARKS, "rule": "all marked"},

@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.flow import count_opening
+from heliograph.flow import flow as flow_module
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.partition_table import place_of
 from heliograph.kafka.batch import NewRecord
 from heliograph.ledger import formats
 from heliograph.ledger.counts import Past, Start
@@ -18,10 +22,6 @@ from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.loss_outcomes import Outcome
 from heliograph.ledger.mm2_records import OffsetSync
 from heliograph.ledger.model import LedgerRow
-from heliograph.mirror import flow as flow_module
-from heliograph.mirror import opening
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.standing import place_of
 from tests.fake_cluster import LIST_OFFSETS, PRODUCE, Call, FakeCluster
 from tests.unit.logs import ENTRY, new_records, row_of
 from tests.unit.placed import leading
@@ -183,7 +183,7 @@ def test_a_count_is_durable_before_a_plan_can_have_it() -> None:
 
 
 def test_a_partition_whose_leader_does_not_answer_is_left_for_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr(count_opening, "LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
@@ -220,7 +220,7 @@ def test_a_look_for_topics_leaves_partitions_alone_whose_count_is_being_opened(m
 
             async def slowly(*asked: Any) -> dict[PartitionName, int]:
                 await may_end.wait()
-                return await opening.source_offsets(*asked)
+                return await count_opening.source_offsets(*asked)
 
             monkeypatch.setattr(flow_module, "source_offsets", slowly)
             opening_one = asyncio.ensure_future(flow.take_rows([released(flow, "SECOND_WRITER")]))

@@ -13,11 +13,11 @@ import pytest
 from heliograph.cli import main
 from heliograph.config.starts import LATEST, StartPoint
 from heliograph.errors import ConfigError, LeaseLost
+from heliograph.flow.flow import FlowDriver
 from heliograph.ledger import store
 from heliograph.ledger.lease import Tenancy
 from heliograph.ledger.model import Entry
 from heliograph.ledger.position_requests import Wish
-from heliograph.mirror.flow import FlowDriver
 from heliograph.recovery import positions
 from heliograph.recovery.offsets_file import Given
 from heliograph.recovery.positions import Origin, Planner, to_given, to_nothing, to_point

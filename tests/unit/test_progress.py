@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.mirror.progress import Progress
+from heliograph.flow.progress import Progress
 from tests.unit.logs import ENTRY
 
 

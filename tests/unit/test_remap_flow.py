@@ -15,6 +15,7 @@ from heliograph.config import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.control.checkpoints import Carrier
 from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane.lane import Lane
 from heliograph.ledger import formats, store
@@ -22,7 +23,6 @@ from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.model import EpochTerms
 from heliograph.ledger.partition_remap import SAME
-from heliograph.mirror.flow import FlowDriver
 from heliograph.views.groups import read_groups
 from tests.fake_cluster import FakeCluster
 from tests.fake_cluster.group import FakeGroup

@@ -18,14 +18,14 @@ from heliograph.control import checkpoints as carrying
 from heliograph.control.beside import loops_beside
 from heliograph.control.loop import Loop
 from heliograph.errors import BrokerRefused, InternalError, ProtocolError, Unreachable, named
+from heliograph.flow import supervisor as life_module
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.supervisor import FlowLife
 from heliograph.kafka.log import append, fetch_partition
 from heliograph.ledger import formats, store
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.source_snapshot import SeenGroup
-from heliograph.mirror import life as life_module
 from heliograph.mirror.driver import Driver
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.life import FlowLife
 from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from heliograph.flow.partition_table import Standing
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.model import NOT_LATE
 from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID
-from heliograph.mirror.standing import Standing
 from tests.unit.logs import ENTRY, row_of
 
 WHERE = ("t", 0)

@@ -15,8 +15,8 @@ from heliograph.config.settings import Flow
 from heliograph.config.starts import BEGINNING, EARLIEST, LATEST, StartPoint, parse_point
 from heliograph.config.values import BadValue
 from heliograph.errors import ConfigError
+from heliograph.flow.start_positions import NONE, place_start
 from heliograph.ledger.position_requests import Asked, Wish, asked_now, first_asked
-from heliograph.mirror.starts import NONE, place_start
 from tests.unit.logs import ENTRY
 from tests.unit.samples import BASE, patterns_of
 

@@ -10,12 +10,12 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, HeliographError
+from heliograph.flow.partition_mapping import Places
+from heliograph.flow.required_topics import wanted_topics
+from heliograph.flow.topic_refusals import Denials, advised
 from heliograph.kafka import admin
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
-from heliograph.mirror.demand import wanted_topics
-from heliograph.mirror.denials import Denials, advised
-from heliograph.mirror.places import Places
 from tests.fake_cluster import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from heliograph.errors import LeaseLost
+from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.restarts import Restarts
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
 from heliograph.ledger.lease import Lease, Process, Tenancy
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.process_identity import is_gone, this_process
-from heliograph.mirror.restarts import Restarts
-from heliograph.mirror.tenure import Tenure
 from tests.fake_cluster import PRODUCE, FakeCluster
 from tests.unit.lanes import GROUP, LEDGER, run
 
@@ -243,7 +243,7 @@ def test_a_renewal_that_lands_beside_a_bid_keeps_the_winner_waiting(monkeypatch:
 
             waited: list[float] = []
             monkeypatch.setattr(store, "write_lease", write_after_the_renewal)
-            monkeypatch.setattr("heliograph.mirror.tenure.asyncio.sleep", sleep)
+            monkeypatch.setattr("heliograph.flow.lease_holder.asyncio.sleep", sleep)
             assert not await second.tenure.bid()
             assert waited == [6.0]
             monkeypatch.setattr(store, "write_lease", write)

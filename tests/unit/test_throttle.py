@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import Unreachable
+from heliograph.flow.throttling import QUIET_S, Throttling
 from heliograph.kafka.connection import MAX_MUTED_S
 from heliograph.kafka.throttle import MutedTime
 from heliograph.lane import fetcher, sender
 from heliograph.ledger import formats
-from heliograph.mirror.throttling import QUIET_S, Throttling
 from tests.fake_cluster import API_VERSIONS, FETCH, PRODUCE, Call, FakeCluster
 from tests.unit.lanes import HEAVY, World, is_data, numbers, recent, run
 from tests.unit.test_connection import ask, connected, echo, frame, read_request, silent

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord, encode_batch, parse_header
 from heliograph.lane import settler
 from heliograph.lane.lane import Lane
@@ -15,7 +16,6 @@ from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger import formats
 from heliograph.ledger.model import Assignment, Entry, EpochTerms, FlowTerms
 from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID, ROWS_OF_A_TURN
-from heliograph.mirror.flow import FlowDriver
 from tests.fake_cluster.partition import FakePartition
 from tests.unit import lanes
 from tests.unit.lanes import PRODUCER_ID, numbers, recent, run

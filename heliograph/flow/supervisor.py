@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.errors import ConfigError, InternalError
+from heliograph.flow.flow import FlowDriver
+from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.progress import Progress
 from heliograph.ledger import formats, store
 from heliograph.ledger.lease import Lease, Process
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import FlowTerms, LedgerRow
 from heliograph.ledger.source_snapshot import Change
-from heliograph.mirror.flow import FlowDriver
-from heliograph.mirror.progress import Progress
-from heliograph.mirror.tenure import Tenure
 from heliograph.processor_time import Cost, stretched_s
 from heliograph.side_loops import SideLoop
 

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from heliograph.errors import HeliographError, LeaseLost
+from heliograph.flow.restarts import Restarts
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import lease as rule
 from heliograph.ledger import store
@@ -22,7 +23,6 @@ from heliograph.ledger.formats import StandbyRecord
 from heliograph.ledger.lease import Lease, Process, Tenancy
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.process_identity import is_gone
-from heliograph.mirror.restarts import Restarts
 
 log = logging.getLogger("heliograph")
 

@@ -10,10 +10,10 @@ from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from heliograph.config.starts import EARLIEST, LATEST, StartPoint
+from heliograph.flow.count_opening import source_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.position_requests import Wish
-from heliograph.mirror.opening import source_offsets
 
 log = logging.getLogger("heliograph")
 

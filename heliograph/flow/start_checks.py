@@ -13,6 +13,14 @@ from uuid import UUID
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, NotAuthorized, NotCompacted
+from heliograph.flow.required_topics import (
+    COMPACT,
+    Compacted,
+    absent_storage,
+    compacted_topics,
+    not_compacted,
+    too_few_brokers,
+)
 from heliograph.kafka.admin import topic_configs
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
@@ -23,14 +31,6 @@ from heliograph.ledger.lease import Tenancy
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.model import MARKED
 from heliograph.ledger.store import read_ledgers
-from heliograph.mirror.demand import (
-    COMPACT,
-    Compacted,
-    absent_storage,
-    compacted_topics,
-    not_compacted,
-    too_few_brokers,
-)
 from heliograph.names.filters import is_ledger_topic
 from heliograph.names.policies import IdentityPolicy
 

@@ -14,15 +14,15 @@ from uuid import UUID
 
 from heliograph.config.settings import Flow
 from heliograph.errors import BrokerRefused, ClusterError, ConfigError, HeliographError, NotAuthorized
+from heliograph.flow.required_topics import new_copy
+from heliograph.flow.topic_configs import follows_configs, unjudged_configs
+from heliograph.flow.topic_refusals import Denials, advised
 from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.configs import describe_topics
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.ledger.store import wait_for_topics
-from heliograph.mirror.demand import new_copy
-from heliograph.mirror.denials import Denials, advised
-from heliograph.mirror.topic_configs import follows_configs, unjudged_configs
 from heliograph.outage_log import Spell
 
 log = logging.getLogger("heliograph")

@@ -28,6 +28,24 @@ from heliograph.errors import (
     TargetTruncated,
     TopicRecreated,
 )
+from heliograph.flow import start_checks
+from heliograph.flow.count_opening import open_counts, source_offsets, topic_ids
+from heliograph.flow.discovery import as_known, counts_of, tell_gone
+from heliograph.flow.flow_names import FlowNames
+from heliograph.flow.lane_terms import client_id_of, terms_of
+from heliograph.flow.leader_epochs import source_epochs, target_epochs
+from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.loss_book import Losses
+from heliograph.flow.partition_mapping import Places
+from heliograph.flow.partition_table import Standing, past_of, place_of
+from heliograph.flow.producer_memory import TargetMemory
+from heliograph.flow.required_topics import internal_topics, wanted_topics
+from heliograph.flow.restarts import Restarts
+from heliograph.flow.start_positions import find_starts, tell_beginnings
+from heliograph.flow.takeover import find_ours
+from heliograph.flow.target_inspection import INSPECTED, inspect
+from heliograph.flow.target_topics import TargetTopics
+from heliograph.flow.throttling import Throttling
 from heliograph.kafka.acls import Operation
 from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.catalogue import Catalogue
@@ -44,24 +62,6 @@ from heliograph.ledger.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.ledger.partition_remap import target_partition
 from heliograph.ledger.position_requests import asked_now, first_asked
 from heliograph.ledger.source_snapshot import Change, Changed
-from heliograph.mirror import obstacles
-from heliograph.mirror.demand import internal_topics, wanted_topics
-from heliograph.mirror.discovery import as_known, counts_of, tell_gone
-from heliograph.mirror.flow_names import FlowNames
-from heliograph.mirror.inspection import INSPECTED, inspect
-from heliograph.mirror.leader_epochs import source_epochs, target_epochs
-from heliograph.mirror.loss_book import Losses
-from heliograph.mirror.memory import TargetMemory
-from heliograph.mirror.opening import open_counts, source_offsets, topic_ids
-from heliograph.mirror.places import Places
-from heliograph.mirror.restarts import Restarts
-from heliograph.mirror.standing import Standing, past_of, place_of
-from heliograph.mirror.starts import find_starts, tell_beginnings
-from heliograph.mirror.takeover import find_ours
-from heliograph.mirror.targets import TargetTopics
-from heliograph.mirror.tenure import Tenure
-from heliograph.mirror.terms import client_id_of, terms_of
-from heliograph.mirror.throttling import Throttling
 from heliograph.outage_log import Spell, Unwritten, Waits
 from heliograph.rights.missing_rights import Lacks
 from heliograph.side_loops import SideLoops
@@ -151,20 +151,20 @@ class FlowDriver:
         """
         flow = self.flow
         source, target = await self.source.refresh(), await self.target.refresh()
-        obstacles.refuse_one_cluster(flow, source, target)
-        obstacles.refuse_nameless(flow, source, target)
-        await obstacles.refuse_way_back(flow, self._settings, self.source, target)
-        await obstacles.refuse_beside_mm2(flow, self.target)
+        start_checks.refuse_one_cluster(flow, source, target)
+        start_checks.refuse_nameless(flow, source, target)
+        await start_checks.refuse_way_back(flow, self._settings, self.source, target)
+        await start_checks.refuse_beside_mm2(flow, self.target)
         wanted = wanted_topics(flow, source)
         await self._lacks.look(list(wanted))
         topic = flow.offset_storage_topic if self._lacks_ledger() else flow.ledger_topic
-        obstacles.refuse_too_many_replicas(flow, target, wanted.values())
+        start_checks.refuse_too_many_replicas(flow, target, wanted.values())
         await self._ensure_internal(topic, vital={flow.offset_storage_topic, topic})
         identity = (topic, self.target.topic_meta(topic, "opening the ledger").topic_id)
         if identity == self._ledger_identity:
             await store.read_on(self.target, topic, self.ledger)
             return
-        for fault in await obstacles.refuse_uncompacted(flow, source=self.source, target=self.target):
+        for fault in await start_checks.refuse_uncompacted(flow, source=self.source, target=self.target):
             log.warning("%s", fault)
         self.ledger = self.losses.ledger = await store.read_ledger(self.target, topic, flow.group_id)
         self.ledger_topic, self._ledger_identity = topic, identity
@@ -175,7 +175,7 @@ class FlowDriver:
         if self.flow.makes_internal_topics:
             await store.ensure_topics(self.target, self._internal(ledger_topic), vital=vital)
             return
-        fault = obstacles.refuse_absent_storage(self.flow, self.target.catalogue)
+        fault = start_checks.refuse_absent_storage(self.flow, self.target.catalogue)
         if fault is not None and self._absent.is_news(str(fault)):
             log.warning("%s", fault)
 
@@ -200,7 +200,7 @@ class FlowDriver:
             raise
         await self.write_condition()
         if await forgets_producers(self.target):
-            log.warning('%s: "%s" %s', self.name, flow.target, obstacles.FORGETFUL)
+            log.warning('%s: "%s" %s', self.name, flow.target, start_checks.FORGETFUL)
         if flow.provenance_headers:
             log.info('%s: records get the header "%s"; %s', self.name, provenance.KEY, provenance.SHARED)
         stored = await store.read_positions(

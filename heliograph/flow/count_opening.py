@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
+from heliograph.flow.ledger_rebuild import rebuild_ledger
+from heliograph.flow.partition_mapping import Places
+from heliograph.flow.partition_table import Standing
+from heliograph.flow.takeover import Ended, Used, find_used
 from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
@@ -20,10 +24,6 @@ from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.model import Entry, FlowTerms
 from heliograph.ledger.partition_remap import row_of, turn_of
 from heliograph.ledger.runs import Page
-from heliograph.mirror.places import Places
-from heliograph.mirror.rebuild import rebuild_ledger
-from heliograph.mirror.standing import Standing
-from heliograph.mirror.takeover import Ended, Used, find_used
 
 LEADER_PAUSE_S = 0.5
 
