@@ -20,11 +20,11 @@ from typing import Any
 from bench.offsets import OffsetsError
 from bench.works import DISCOVERY_WORKS, DiscoveryWork
 from heliograph.config import parse_settings
+from heliograph.driver.plan import plan_epoch
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.admin import NewTopic, create_topics
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.store import wait_for_topics
-from heliograph.mirror.plan import plan_epoch
 from tests.fake_cluster import FakeCluster
 
 _REPOSITORY = Path(__file__).resolve().parent.parent

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 
 from heliograph.config.keycheck import is_secret_name
+from heliograph.driver.spark.jvm_class_archive import archive_path
 from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION
-from heliograph.mirror.classes import archive_path
 
 _LIBRARIES = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python", "crc32c", "cramjam")
 HIDDEN = "[hidden]"

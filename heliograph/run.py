@@ -17,14 +17,14 @@ from heliograph.config.load import load_settings
 from heliograph.config.settings import Settings
 from heliograph.control.beside import loops_beside
 from heliograph.control.heartbeats import Heartbeats
+from heliograph.driver.driver import Driver
+from heliograph.driver.spark.epochs import SparkEpochs, is_local
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
 from heliograph.kafka.names import give_threads
 from heliograph.kafka.open_files import raise_limit
 from heliograph.ledger.cluster_access import check_security, unchecked_hosts
 from heliograph.logs import LogLevel, log, progress, start_log
-from heliograph.mirror.driver import Driver
-from heliograph.mirror.epoch import SparkEpochs, is_local
 from heliograph.side_loops import SideLoop
 
 WATCH_S = 2.0

@@ -26,10 +26,10 @@ if __name__ == "__main__":
 
 import pyarrow as pa
 
+from heliograph.driver.plan import Workforce
+from heliograph.driver.spark.arrow_rows import assignments_of, lanes_table, ledger_rows, rows_batch
 from heliograph.errors import SparkFailed
 from heliograph.lane.lane import copy_lane
-from heliograph.mirror.plan import Workforce
-from heliograph.mirror.rows import assignments_of, lanes_table, ledger_rows, rows_batch
 
 if TYPE_CHECKING:
     from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow

@@ -55,9 +55,9 @@ def run(
 
 def prepare() -> None:
     """Keep the classes that Spark loads beside the Python packages: it then starts in half the time."""
+    from heliograph.driver.spark.epochs import make_archive
+    from heliograph.driver.spark.jvm_class_archive import archive_path
     from heliograph.java import find_java
-    from heliograph.mirror.classes import archive_path
-    from heliograph.mirror.epoch import make_archive
     from heliograph.run import leave
 
     find_java()

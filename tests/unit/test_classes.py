@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.mirror import classes, epoch
-from heliograph.mirror.epoch import JAVA_OPTIONS, SparkEpochs
+from heliograph.driver.spark import epochs, jvm_class_archive
+from heliograph.driver.spark.epochs import JAVA_OPTIONS, SparkEpochs
 
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("sys.prefix", str(tmp_path / "a folder"))
-    return classes.archive_path()
+    return jvm_class_archive.archive_path()
 
 
 def options_of(**conf: str) -> str:
@@ -24,10 +24,10 @@ def options_of(**conf: str) -> str:
 
 
 def test_an_archive_that_is_there_is_used(archive: Path) -> None:
-    assert options_of() == epoch.DEFAULTS[JAVA_OPTIONS]
+    assert options_of() == epochs.DEFAULTS[JAVA_OPTIONS]
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"")
-    assert options_of() == f"{epoch.DEFAULTS[JAVA_OPTIONS]} '-XX:SharedArchiveFile={archive}'"
+    assert options_of() == f"{epochs.DEFAULTS[JAVA_OPTIONS]} '-XX:SharedArchiveFile={archive}'"
 
 
 def test_options_of_ones_own_are_left_alone(archive: Path) -> None:
@@ -41,8 +41,8 @@ def test_another_java_has_another_archive(archive: Path, tmp_path: Path, monkeyp
     java.parent.mkdir(parents=True)
     java.write_text("")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    other = classes.archive_path()
+    other = jvm_class_archive.archive_path()
     assert other != archive
     java.write_text("a newer one")
     java.touch()
-    assert classes.archive_path() != other
+    assert jvm_class_archive.archive_path() != other

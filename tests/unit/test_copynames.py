@@ -17,6 +17,7 @@ from heliograph.config import parse_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.control.checkpoints import Carrier, Standing
 from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.driver.driver import Driver
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.flow_names import NAMED
 from heliograph.kafka.commits import Commit
@@ -24,7 +25,6 @@ from heliograph.kafka.groups import CLASSIC, GroupListing
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.copy_names import Rank, claims_of, may_clash, names_of, plan_groups, plan_names
 from heliograph.ledger.ledger import Translation
-from heliograph.mirror.driver import Driver
 from heliograph.preflight import topics as preflight
 from heliograph.preflight.applications import mirrored_topics
 from heliograph.recovery.forms import By

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.driver import driver as module
+from heliograph.driver.driver import Driver, lost_lanes_end_s
+from heliograph.driver.plan import Workforce
 from heliograph.errors import HeliographError, NotAuthorized, SparkFailed, Unreachable
 from heliograph.ledger.ledger import PartitionLedger
 from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror import driver as module
-from heliograph.mirror.driver import Driver, lost_lanes_end_s
-from heliograph.mirror.plan import Workforce
 from tests.unit.logs import ENTRY
 from tests.unit.test_flow import CONFIG
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from heliograph.driver.spark.epochs import SparkEpochs, _root_cause
 from heliograph.errors import SparkFailed
-from heliograph.mirror.epoch import SparkEpochs, _root_cause
 
 LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, "

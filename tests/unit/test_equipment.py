@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import heliograph
-from heliograph.mirror.equipment import (
+from heliograph.driver.spark.executor_check import (
     LANE_PACKAGES,
     Equipment,
     abi_here,
@@ -18,7 +18,7 @@ from heliograph.mirror.equipment import (
     equipment_here,
     is_shippable,
 )
-from heliograph.mirror.shipment import pack_modules, pack_package
+from heliograph.driver.spark.executor_packages import pack_modules, pack_package
 
 WHOLE = Equipment(host="w1", python="3.11.7", abi=".cpython-311.so", heliograph=heliograph.__version__)
 BARE = replace(WHOLE, host="w2", missing=("crc32c", "pyarrow"))
@@ -70,14 +70,14 @@ def test_a_bare_interpreter_loads_a_lane_from_what_is_packed(tmp_path: Path) -> 
         python = tmp_path / "bare" / "bin" / "python"
         return subprocess.run([python, "-I", "-c", script], check=True, capture_output=True, text=True).stdout.split()
 
-    ask = "from heliograph.mirror.equipment import equipment_here; print(*equipment_here().missing)"
+    ask = "from heliograph.driver.spark.executor_check import equipment_here; print(*equipment_here().missing)"
     assert run(ask, package) == list(LANE_PACKAGES.values())
     assert run(ask, package, tmp_path / "modules") == []
-    load = "import heliograph.lane.lane, heliograph.mirror.rows; print('loaded')"
+    load = "import heliograph.lane.lane, heliograph.driver.spark.arrow_rows; print('loaded')"
     assert run(load, package, tmp_path / "modules") == ["loaded"]
 
 
 def test_nothing_is_asked_for_that_a_lane_does_not_import() -> None:
-    script = "import sys, heliograph.lane.lane, heliograph.mirror.rows; print(*sys.modules)"
+    script = "import sys, heliograph.lane.lane, heliograph.driver.spark.arrow_rows; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert set(LANE_PACKAGES) <= set(loaded)

@@ -22,6 +22,7 @@ import pytest
 from heliograph.client.checkpoints import Found
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
+from heliograph.driver.spark.arrow_rows import lanes_table
 from heliograph.errors import LeaseLost
 from heliograph.ledger import formats
 from heliograph.ledger.exposure import exposure_of
@@ -38,7 +39,6 @@ from heliograph.ledger.model import Assignment, EpochPlan
 from heliograph.ledger.position_requests import Asked, Wish, first_asked
 from heliograph.ledger.runs import Page
 from heliograph.ledger.source_snapshot import Change, Contact, LogEnds, SeenGroup
-from heliograph.mirror.rows import lanes_table
 from tests.unit.record_samples import GROUP, Sample, ledger_samples, mm2_samples, position_samples, spoil
 from tests.unit.samples import BASE
 from tests.unit.test_formats import ENTRY

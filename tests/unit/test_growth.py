@@ -12,6 +12,9 @@ from heliograph import outage_log
 from heliograph.config import parse_settings
 from heliograph.control import checkpoints as carrying
 from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.driver.driver import Driver
+from heliograph.driver.plan import Workforce
+from heliograph.driver.spark.epochs import DEFAULTS, SparkEpochs
 from heliograph.flow.progress import Progress
 from heliograph.kafka import coordinators
 from heliograph.kafka.cluster import Cluster
@@ -22,9 +25,6 @@ from heliograph.lane.fetch_memory import FetchMemory
 from heliograph.lane.fetcher import Fetcher
 from heliograph.ledger import store
 from heliograph.ledger.model import Side
-from heliograph.mirror.driver import Driver
-from heliograph.mirror.epoch import DEFAULTS, SparkEpochs
-from heliograph.mirror.plan import Workforce
 from heliograph.outage_log import Spell, Waits
 from tests.fake_cluster import FakeCluster, FakeGroup
 from tests.unit.logs import ENTRY, row_of

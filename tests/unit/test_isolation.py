@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.driver import driver as driver_module
+from heliograph.driver.driver import Driver
+from heliograph.driver.plan import Workforce
 from heliograph.errors import BrokerRefused, SparkFailed
 from heliograph.flow import supervisor as life_module
 from heliograph.flow.supervisor import STEADY_S, FlowLife
@@ -21,9 +24,6 @@ from heliograph.lane import fetch_memory
 from heliograph.lane import lane as lane_module
 from heliograph.lane.lane import Lane
 from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
-from heliograph.mirror import driver as driver_module
-from heliograph.mirror.driver import Driver
-from heliograph.mirror.plan import Workforce
 from tests.fake_cluster import PRODUCE, Call
 from tests.unit.lanes import HEAVY, LEDGER, OFFSETS, OWNER, World, is_data, numbers, recent, run
 from tests.unit.logs import ENTRY

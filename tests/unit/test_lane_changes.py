@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
+from heliograph.driver import driver as driver_module
 from heliograph.flow import supervisor as life_module
 from heliograph.flow.supervisor import FlowLife, Surroundings
 from heliograph.ledger.lease import Process
 from heliograph.ledger.source_snapshot import Change, Changed
-from heliograph.mirror import driver as driver_module
 from tests.unit.lanes import World, recent, run
 from tests.unit.test_driver import Executors, driver_on
 from tests.unit.test_flow import driver as flow_driver

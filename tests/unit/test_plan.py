@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.driver.plan import IDLE_BYTES_PER_SECOND, Workforce, key_of, plan_epoch, useful_lanes
 from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.model import Assignment
-from heliograph.mirror.plan import IDLE_BYTES_PER_SECOND, Workforce, key_of, plan_epoch, useful_lanes
 from tests.unit.logs import ENTRY
 
 

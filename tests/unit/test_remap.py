@@ -15,6 +15,7 @@ from heliograph.client.ledger import _translated
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
+from heliograph.driver.plan import plan_epoch, together, useful_lanes
 from heliograph.errors import DataError
 from heliograph.flow.partition_mapping import Places
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
@@ -30,7 +31,6 @@ from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.model import Assignment, Entry
 from heliograph.ledger.partition_remap import ROWS_OF_A_TURN, SAME, plan_modulo, row_of, target_partition
 from heliograph.ledger.source_snapshot import GroupCommit
-from heliograph.mirror.plan import plan_epoch, together, useful_lanes
 from tests.unit.logs import ENTRY, MemoryLog, plain_batch
 
 GROUP, LEDGER, OFFSETS = "a-mm2", "mm2-ledger.a.internal", "mm2-offsets.a.internal"

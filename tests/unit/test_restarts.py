@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
 from heliograph.config.settings import AutoRestart
+from heliograph.driver.driver import Driver
+from heliograph.driver.plan import Workforce
 from heliograph.errors import ConfigError
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.restarts import Restarts, restart_delay_s
 from heliograph.ledger.loss_outcomes import Outcome
-from heliograph.mirror.driver import Driver
-from heliograph.mirror.plan import Workforce
 from heliograph.outage_log import Spell, Waits
 from tests.unit.logs import ENTRY
 from tests.unit.resources import inspect, with_mirror

@@ -6,8 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.ledger.model import Assignment, Entry, EpochPlan, LedgerRow
-from heliograph.mirror.rows import (
+from heliograph.driver.spark.arrow_rows import (
     LANE_SCHEMA,
     ROW_SCHEMA,
     ROW_SCHEMA_SQL,
@@ -16,6 +15,7 @@ from heliograph.mirror.rows import (
     ledger_rows,
     rows_batch,
 )
+from heliograph.ledger.model import Assignment, Entry, EpochPlan, LedgerRow
 from tests.unit.logs import row_of
 
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)

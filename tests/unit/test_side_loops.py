@@ -17,6 +17,7 @@ from heliograph.control import acls, configs, offset_syncs, watch
 from heliograph.control import checkpoints as carrying
 from heliograph.control.beside import loops_beside
 from heliograph.control.loop import Loop
+from heliograph.driver.driver import Driver
 from heliograph.errors import BrokerRefused, InternalError, ProtocolError, Unreachable, named
 from heliograph.flow import supervisor as life_module
 from heliograph.flow.flow import FlowDriver
@@ -25,7 +26,6 @@ from heliograph.kafka.log import append, fetch_partition
 from heliograph.ledger import formats, store
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.source_snapshot import SeenGroup
-from heliograph.mirror.driver import Driver
 from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup

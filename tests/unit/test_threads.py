@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
+from heliograph.driver import driver as module
+from heliograph.driver.driver import Driver
+from heliograph.driver.plan import Workforce
 from heliograph.errors import SparkFailed
 from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror import driver as module
-from heliograph.mirror.driver import Driver
-from heliograph.mirror.plan import Workforce
 from tests.unit.logs import ENTRY
 from tests.unit.test_flow import CONFIG
 from tests.unit.test_isolation import terms_of

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from heliograph.config.settings import Settings
+from heliograph.driver.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
+from heliograph.driver.rate_shares import plan_shares
 from heliograph.errors import HeliographError, SparkFailed
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.supervisor import FlowLife, Surroundings, counted
@@ -27,8 +29,6 @@ from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.lease import LANE_SHARE
 from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.ledger.process_identity import this_process
-from heliograph.mirror.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
-from heliograph.mirror.shares import plan_shares
 from heliograph.outage_log import Spell
 from heliograph.side_loops import SideLoop
 

@@ -31,14 +31,14 @@ from pyspark.sql import SparkSession
 
 import heliograph
 from heliograph.config.properties import property_line
+from heliograph.driver.plan import Workforce
+from heliograph.driver.spark import jvm_class_archive
+from heliograph.driver.spark.arrow_rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
+from heliograph.driver.spark.executor_check import Equipment, abi_here, describe_lacks, equipment_here, is_shippable
+from heliograph.driver.spark.executor_packages import pack_modules, pack_package
 from heliograph.errors import SparkFailed
 from heliograph.lane.lane import copy_lane
 from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.mirror import classes
-from heliograph.mirror.equipment import Equipment, abi_here, describe_lacks, equipment_here, is_shippable
-from heliograph.mirror.plan import Workforce
-from heliograph.mirror.rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
-from heliograph.mirror.shipment import pack_modules, pack_package
 from heliograph.outage_log import Spell
 
 log = logging.getLogger("heliograph")
@@ -92,7 +92,9 @@ class SparkEpochs:
         self._folder = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
         self.log_path = self._folder / "spark.log"
         settings = {**DEFAULTS, **(LOCAL_DEFAULTS if self.is_local else {}), "spark.local.dir": str(self._folder)}
-        settings[JAVA_OPTIONS] = f"{DEFAULTS[JAVA_OPTIONS]} {classes.option_to_use(classes.archive_path())}".rstrip()
+        settings[JAVA_OPTIONS] = (
+            f"{DEFAULTS[JAVA_OPTIONS]} {jvm_class_archive.option_to_use(jvm_class_archive.archive_path())}".rstrip()
+        )
         settings.update(conf)
         settings["spark.master"] = master or conf.get("spark.master") or f"local[{slots}]"
         self.settings = settings
@@ -352,7 +354,7 @@ def _make_archive(archive: Path, part: Path) -> None:
         archive.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_kept(archive, str(error)) from error
-    options = f"{DEFAULTS[JAVA_OPTIONS]} {classes.option_to_make(part)}"
+    options = f"{DEFAULTS[JAVA_OPTIONS]} {jvm_class_archive.option_to_make(part)}"
     epochs = SparkEpochs(master=None, slots=os.cpu_count() or 1, conf={JAVA_OPTIONS: options})
     try:
         epochs.start()

@@ -16,7 +16,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import heliograph
-from heliograph.mirror.equipment import LANE_PACKAGES
+from heliograph.driver.spark.executor_check import LANE_PACKAGES
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _NOT_FOR_LANES = ("cli", "lab")

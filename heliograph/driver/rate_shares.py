@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from heliograph.driver.plan import PartitionKey, key_of
 from heliograph.ledger.model import Assignment, EpochPlan
-from heliograph.mirror.plan import PartitionKey, key_of
 
 FLOOR = 0.02
 """Of an equal share every lane has so much whatever it asked for: what was quiet may wake."""
