@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from bench.systems import RunningSystem, SystemFailed
 from bench.works import FIRST_RECORD_LIMIT_S, GroupsWork
+from heliograph.kafka.admin.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.ledger.source_snapshot import PassKind
 from heliograph.ledger.store import read_ledgers

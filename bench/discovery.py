@@ -22,7 +22,7 @@ from bench.works import DISCOVERY_WORKS, DiscoveryWork
 from heliograph.config import parse_settings
 from heliograph.driver.plan import plan_epoch
 from heliograph.flow.flow import FlowDriver
-from heliograph.kafka.admin import NewTopic, create_topics
+from heliograph.kafka.admin.topics import NewTopic, create_topics
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.store import wait_for_topics
 from tests.fake_cluster import FakeCluster

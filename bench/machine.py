@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from heliograph.config.keycheck import is_secret_name
+from heliograph.config.keys.key_check import is_secret_name
 from heliograph.driver.spark.jvm_class_archive import archive_path
 from heliograph.java import find_java
 from heliograph.lab import DEFAULT_VERSION

@@ -16,7 +16,7 @@ from typing import Self
 import psutil
 
 from bench.tree import ProcessTree
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
 from heliograph.lab import Jvm, Lab
 from heliograph.lab.keeper import die_with_parent
 from heliograph.lab.pki import write_private

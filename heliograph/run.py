@@ -15,13 +15,13 @@ from typing import Any, NoReturn, Protocol
 from heliograph.config.changes import compare
 from heliograph.config.load import load_settings
 from heliograph.config.settings import Settings
-from heliograph.control.beside import loops_beside
+from heliograph.control.flow_loops import loops_beside
 from heliograph.control.heartbeats import Heartbeats
 from heliograph.driver.driver import Driver
 from heliograph.driver.spark.epochs import SparkEpochs, is_local
 from heliograph.errors import HeliographError
 from heliograph.java import find_java
-from heliograph.kafka.names import give_threads
+from heliograph.kafka.host_names import give_threads
 from heliograph.kafka.open_files import raise_limit
 from heliograph.ledger.cluster_access import check_security, unchecked_hosts
 from heliograph.logs import LogLevel, log, progress, start_log

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.codec import k01_fetch
-from heliograph.kafka.epochs import EpochQuestion, epoch_ends
+from heliograph.kafka.leader_epochs import EpochQuestion, epoch_ends
 from heliograph.kafka.log import fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import typer
 
-from heliograph.config.parts import State
+from heliograph.config.files.parts import State
 from heliograph.render import OutputFormat, Row, render_rows
 from heliograph.tables import NONE, Cells, Layout, Level, Screen, screen_of
 

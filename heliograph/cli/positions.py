@@ -13,9 +13,9 @@ from heliograph.cli import layouts
 from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, exact, flow_named
 from heliograph.config import load_settings
+from heliograph.config.keys.values import BadValue
 from heliograph.config.settings import Flow, Settings
-from heliograph.config.starts import StartPoint, parse_point
-from heliograph.config.values import BadValue
+from heliograph.config.start_points import StartPoint, parse_point
 from heliograph.errors import HeliographError
 from heliograph.recovery.forms import PositionsFormat
 from heliograph.render import OutputFormat, render_csv

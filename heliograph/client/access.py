@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from heliograph.config.clients import CLIENT_NAMES
 from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.keys.client_settings import CLIENT_NAMES
+from heliograph.config.keys.table import DEFAULTS
+from heliograph.config.keys.typed_reader import Reader
+from heliograph.config.keys.values import BadValue, parse_address, parse_value, split_list
 from heliograph.config.load import load_settings
-from heliograph.config.names import GROUP_RENAME, TOPIC_RENAME, build_renames
-from heliograph.config.reader import Reader
+from heliograph.config.name_settings import GROUP_RENAME, TOPIC_RENAME, build_renames
 from heliograph.config.secrets import Resolver
 from heliograph.config.settings import Flow, Settings
-from heliograph.config.table import DEFAULTS
-from heliograph.config.values import BadValue, parse_address, parse_value, split_list
 from heliograph.errors import ConfigError
-from heliograph.kafka.security import PROTOCOLS, Security
+from heliograph.kafka.security.client_security import PROTOCOLS, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger.cluster_access import Role, Way, addresses, cluster_security, way_of
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy

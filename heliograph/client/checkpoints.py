@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heliograph.errors import BrokerRefused
-from heliograph.kafka.admin import EARLIEST, end_offsets
+from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.batch import iter_records
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.log import read_batches

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from heliograph.client.checkpoints import Offsets, Translated, Wanted
 from heliograph.errors import BrokerRefused, ConfigError
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.types import TopicPartition

@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from heliograph.config.clients import CLIENT_NAMES
-from heliograph.config.findings import Config, Entry, Place, Report
-from heliograph.config.names import (
-    GROUP_RENAME,
-    build_config_exclude,
-    build_group_filter,
-    build_policy,
-    build_renames,
-    build_topic_filter,
-)
-from heliograph.config.parts import (
+from heliograph.config.files.parts import (
     Connector,
     FlowParts,
     Parts,
@@ -31,8 +21,19 @@ from heliograph.config.parts import (
     target_producer,
     under,
 )
-from heliograph.config.reader import Connectors as _Connectors
-from heliograph.config.reader import Reader as _Reader
+from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.keys.client_settings import CLIENT_NAMES
+from heliograph.config.keys.typed_reader import Connectors as _Connectors
+from heliograph.config.keys.typed_reader import Reader as _Reader
+from heliograph.config.keys.values import BadValue, parse_address, split_list
+from heliograph.config.name_settings import (
+    GROUP_RENAME,
+    build_config_exclude,
+    build_group_filter,
+    build_policy,
+    build_renames,
+    build_topic_filter,
+)
 from heliograph.config.settings import (
     AutoRestart,
     Checkpoints,
@@ -43,8 +44,7 @@ from heliograph.config.settings import (
     Settings,
     TopicSync,
 )
-from heliograph.config.starts import build_starts
-from heliograph.config.values import BadValue, parse_address, split_list
+from heliograph.config.start_points import build_starts
 from heliograph.names.renaming import RenamingPolicy
 
 _SECURITY_NAMES = CLIENT_NAMES - {"bootstrap.servers", "security.protocol"}

@@ -15,20 +15,20 @@ from typing import Any
 
 import yaml
 
-from heliograph.config.clients import CLIENT_NAMES
+from heliograph.config.files.layers import BYTE_ARRAY_CONVERTER
+from heliograph.config.files.parts import ROLES, Connector, FlowParts, Parts, State, without_copies
+from heliograph.config.files.properties import property_line
+from heliograph.config.files.resource import ALLOWED_IN_CONFIG, ANNOTATION
 from heliograph.config.findings import Config, Entry
-from heliograph.config.key import Scope, Where
-from heliograph.config.keycheck import is_secret_name
-from heliograph.config.layering import BYTE_ARRAY_CONVERTER
+from heliograph.config.keys.client_settings import CLIENT_NAMES
+from heliograph.config.keys.key import Scope, Where
+from heliograph.config.keys.key_check import is_secret_name
+from heliograph.config.keys.keys_read import BLOCKS
+from heliograph.config.keys.lookup import find_key
+from heliograph.config.keys.table import DEFAULTS, OF_THE_WHOLE, OTHER_HEARTBEATS, owner_of
 from heliograph.config.load import Loaded, inspect_content
-from heliograph.config.lookup import find_key
-from heliograph.config.parts import ROLES, Connector, FlowParts, Parts, State, without_copies
-from heliograph.config.properties import property_line
-from heliograph.config.reads import BLOCKS
-from heliograph.config.resource import ALLOWED_IN_CONFIG, ANNOTATION
 from heliograph.config.secrets import Resolver, secret_reference, shown_reference
 from heliograph.config.settings import ClusterSettings, Flow, Settings
-from heliograph.config.table import DEFAULTS, OF_THE_WHOLE, OTHER_HEARTBEATS, owner_of
 from heliograph.errors import ConfigError
 
 _OF_THE_WHOLE = ("spark", "epoch_ms", "lease_ms", "executor_secrets", "executor_packages")

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from heliograph.config.changes import LIVE
-from heliograph.config.clientkeys import CLIENT_KEYS, CONNECTION_KEYS
-from heliograph.config.fields import LEVELS, Role
-from heliograph.config.key import Effect, Key, Scope
-from heliograph.config.resource import ANNOTATION, VERSIONS
-from heliograph.config.table import KEYS, NEVER_READ
+from heliograph.config.files.resource import ANNOTATION, VERSIONS
+from heliograph.config.files.resource_fields import LEVELS, Role
+from heliograph.config.keys.client_keys import CLIENT_KEYS, CONNECTION_KEYS
+from heliograph.config.keys.key import Effect, Key, Scope
+from heliograph.config.keys.table import KEYS, NEVER_READ
 
 _ROLE_WORDS = {
     Role.READ: "read",

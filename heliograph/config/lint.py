@@ -16,12 +16,12 @@ from heliograph.config.cycles import (
     rivals_of_configs,
     unmarked_cycles,
 )
+from heliograph.config.files.parts import FlowParts, Parts
 from heliograph.config.findings import Config, Entry, Report
-from heliograph.config.names import written_patterns
-from heliograph.config.parts import FlowParts, Parts
+from heliograph.config.keys.table import DEFAULTS
+from heliograph.config.keys.values import BadValue, parse_value, split_list
+from heliograph.config.name_settings import written_patterns
 from heliograph.config.settings import Flow, Settings
-from heliograph.config.table import DEFAULTS
-from heliograph.config.values import BadValue, parse_value, split_list
 from heliograph.names.filters import MAX_LENGTH
 from heliograph.names.policies import IdentityPolicy
 from heliograph.names.renaming import Rename, RenamingPolicy, without_rules

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heliograph.config.build import build_settings
+from heliograph.config.files.parts import Parts
+from heliograph.config.files.properties import parse_properties
+from heliograph.config.files.property_file import read_mm2_file
+from heliograph.config.files.resource import read_resources
+from heliograph.config.files.yaml_tree import parse_documents
 from heliograph.config.findings import Config, Finding, Place, Report, Severity, raise_errors
+from heliograph.config.keys.keys_read import report_unread
+from heliograph.config.keys.values import split_list
 from heliograph.config.lint import lint
-from heliograph.config.mm2file import read_mm2_file
-from heliograph.config.parts import Parts
-from heliograph.config.properties import parse_properties
-from heliograph.config.reads import report_unread
-from heliograph.config.resource import read_resources
 from heliograph.config.secrets import Reference, Resolver
 from heliograph.config.settings import Settings
-from heliograph.config.values import split_list
-from heliograph.config.yamltree import parse_documents
 from heliograph.errors import ConfigError
 
 MAX_BYTES = 2 * 1024 * 1024

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from heliograph.config.files.properties import parse_properties
 from heliograph.config.findings import Config, Entry, Report, Severity
-from heliograph.config.keycheck import is_secret_name
-from heliograph.config.properties import parse_properties
+from heliograph.config.keys.key_check import is_secret_name
 from heliograph.errors import ConfigError, StoreUnusable
 
 MASK = "****"

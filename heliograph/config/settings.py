@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 
+from heliograph.config.files.parts import Resource, State
 from heliograph.config.findings import Finding, Severity
-from heliograph.config.parts import Resource, State
 from heliograph.config.secrets import SecretReader
-from heliograph.config.starts import StartPositions
+from heliograph.config.start_points import StartPositions
 from heliograph.names.filters import Filter, should_mirror
 from heliograph.names.policies import ReplicationPolicy
 from heliograph.names.renaming import Arrivals, Renames, comes_home

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import yaml
 
+from heliograph.config.files.parts import Connector, FlowParts, Parts, without_copies
+from heliograph.config.files.properties import property_line
 from heliograph.config.findings import Config, Entry
-from heliograph.config.key import Effect
-from heliograph.config.keycheck import is_secret_name
-from heliograph.config.parts import Connector, FlowParts, Parts, without_copies
-from heliograph.config.properties import property_line
-from heliograph.config.reads import (
+from heliograph.config.keys.key import Effect
+from heliograph.config.keys.key_check import is_secret_name
+from heliograph.config.keys.keys_read import (
     FLOW_SCOPES,
     WORKER_SCOPES,
     checkpoint_switch,
@@ -23,8 +23,8 @@ from heliograph.config.reads import (
     connection_reads,
     top_reads,
 )
+from heliograph.config.keys.table import KEYS
 from heliograph.config.secrets import MASK, Reference, fingerprint, shown_reference
-from heliograph.config.table import KEYS
 
 
 class ShowFormat(StrEnum):

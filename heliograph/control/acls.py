@@ -19,7 +19,7 @@ from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, HeliographError, NotAuthorized
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.supervisor import counted
-from heliograph.kafka.acls import (
+from heliograph.kafka.admin.acls import (
     WILDCARD,
     Acl,
     AclResource,
@@ -30,8 +30,8 @@ from heliograph.kafka.acls import (
     delete_acls,
     maybe_describe_acls,
 )
+from heliograph.kafka.admin.groups import list_groups
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import list_groups
 from heliograph.ledger import store
 from heliograph.ledger.copy_names import GroupPlan, NamePlan, plan_groups
 from heliograph.ledger.kept_acls import keep, plan_kept

@@ -15,18 +15,18 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from heliograph.config.parts import State
+from heliograph.config.files.parts import State
 from heliograph.config.settings import Checkpoints, Flow
 from heliograph.control.group_sync import GroupSync
-from heliograph.control.left_out import LeftOut, encode_checkpoints
+from heliograph.control.groups_left_out import LeftOut, encode_checkpoints
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.errors import NameRefused
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.flow_names import tell_refused
 from heliograph.flow.required_topics import checkpoints_topic
-from heliograph.kafka.admin import EARLIEST, list_offsets
-from heliograph.kafka.commits import Commit, fetch_commits
-from heliograph.kafka.groups import DEAD, GroupListing, describe_groups, list_groups
+from heliograph.kafka.admin.commits import Commit, fetch_commits
+from heliograph.kafka.admin.groups import DEAD, GroupListing, describe_groups, list_groups
+from heliograph.kafka.admin.topics import EARLIEST, list_offsets
 from heliograph.kafka.log import append_apart
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import formats, store

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from heliograph.errors import GroupAlive, HeliographError
 from heliograph.flow.flow import FlowDriver
+from heliograph.kafka.admin.commits import Commit, commit_offsets, fetch_commits
+from heliograph.kafka.admin.groups import DEAD, describe_groups, list_groups
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
-from heliograph.kafka.groups import DEAD, describe_groups, list_groups
 from heliograph.kafka.types import TopicPartition
 
 log = logging.getLogger("heliograph")

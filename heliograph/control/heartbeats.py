@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from heliograph.config.parts import State
+from heliograph.config.files.parts import State
 from heliograph.config.settings import Heartbeats as Wanted
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError, HeliographError, NotAuthorized
-from heliograph.kafka.admin import NewTopic
+from heliograph.kafka.admin.topics import NewTopic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.ledger import mm2_records, store

@@ -15,7 +15,7 @@ from heliograph.flow.ledger_rebuild import rebuild_ledger
 from heliograph.flow.partition_mapping import Places
 from heliograph.flow.partition_table import Standing
 from heliograph.flow.takeover import Ended, Used, find_used
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store

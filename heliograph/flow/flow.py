@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.config.starts import BEGINNING, StartPoint
+from heliograph.config.start_points import BEGINNING, StartPoint
 from heliograph.errors import (
     BrokerRefused,
     ClusterChanged,
@@ -46,8 +46,8 @@ from heliograph.flow.takeover import find_ours
 from heliograph.flow.target_inspection import INSPECTED, inspect
 from heliograph.flow.target_topics import TargetTopics
 from heliograph.flow.throttling import Throttling
-from heliograph.kafka.acls import Operation
-from heliograph.kafka.admin import EARLIEST, LATEST, NewTopic, forgets_producers
+from heliograph.kafka.admin.acls import Operation
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.lane.batches import provenance
 from heliograph.lane.settling import Unsettled

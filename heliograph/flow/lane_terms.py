@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.compression import Codec
-from heliograph.kafka.security import Security
+from heliograph.kafka.security.client_security import Security
 from heliograph.ledger.cluster_access import Role, bootstrap_of, for_executors, metadata_max_age_ms, security_of
 from heliograph.ledger.model import MEMORY_MS, FlowTerms
 

@@ -16,7 +16,7 @@ import logging
 import time
 
 from heliograph.errors import HeliographError
-from heliograph.kafka.admin import broker_configs
+from heliograph.kafka.admin.topics import broker_configs
 from heliograph.kafka.cluster import Cluster
 
 log = logging.getLogger("heliograph")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from heliograph.config.settings import Checkpoints, Flow
 from heliograph.errors import ConfigError, NotCompacted
 from heliograph.flow.topic_configs import first_configs, follows_configs
-from heliograph.kafka.admin import NewTopic
+from heliograph.kafka.admin.tool_commands import alter_topic_command
+from heliograph.kafka.admin.topic_configs import TopicConfigs
+from heliograph.kafka.admin.topics import NewTopic
 from heliograph.kafka.catalogue import Catalogue
-from heliograph.kafka.configs import TopicConfigs
-from heliograph.kafka.tools import alter_topic_command
 from heliograph.ledger import store
 from heliograph.ledger.copy_names import plan_names
 

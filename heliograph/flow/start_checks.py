@@ -21,10 +21,10 @@ from heliograph.flow.required_topics import (
     not_compacted,
     too_few_brokers,
 )
-from heliograph.kafka.admin import topic_configs
+from heliograph.kafka.admin.groups import CLASSIC, describe_groups
+from heliograph.kafka.admin.topics import topic_configs
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.ledger.copy_names import names_of
 from heliograph.ledger.lease import Tenancy

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from heliograph.config.starts import EARLIEST, LATEST, StartPoint
+from heliograph.config.start_points import EARLIEST, LATEST, StartPoint
 from heliograph.flow.count_opening import source_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.ledger import PartitionName

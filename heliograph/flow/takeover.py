@@ -20,10 +20,10 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from heliograph.errors import DataError, HeliographError, NotAuthorized
-from heliograph.kafka.admin import LATEST, list_offsets
+from heliograph.kafka.admin.topics import LATEST, list_offsets
 from heliograph.kafka.batch import BatchHeader
+from heliograph.kafka.batch_headers import first_batches
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.headers import first_batches
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.batches.provenance import marks_of_count
 from heliograph.lane.settling import Unsettled, read_tails, settle

@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.batch import BatchHeader
+from heliograph.kafka.batch_headers import FirstBatch, first_batches
 from heliograph.kafka.cluster import Cluster, refused
-from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.log import read_batches
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.settling import Unsettled, is_last_of_ours

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from heliograph.errors import TargetTopicLost, TargetTruncated
 from heliograph.flow.target_cut import copied_of, count_strays, has_whole_count, look_for_cut
-from heliograph.kafka.admin import EARLIEST
+from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.lane.settling import Unsettled
 from heliograph.ledger.loss_outcomes import Outcome

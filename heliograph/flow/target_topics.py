@@ -17,10 +17,10 @@ from heliograph.errors import BrokerRefused, ClusterError, ConfigError, Heliogra
 from heliograph.flow.required_topics import new_copy
 from heliograph.flow.topic_configs import follows_configs, unjudged_configs
 from heliograph.flow.topic_refusals import Denials, advised
-from heliograph.kafka.admin import create_partitions, create_topics, topic_configs
+from heliograph.kafka.admin.topic_configs import describe_topics
+from heliograph.kafka.admin.topics import create_partitions, create_topics, topic_configs
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
-from heliograph.kafka.configs import describe_topics
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.ledger.store import wait_for_topics
 from heliograph.outage_log import Spell

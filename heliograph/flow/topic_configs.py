@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from heliograph.config.settings import Flow, TopicSync
 from heliograph.errors import ConfigError
-from heliograph.kafka.configs import TopicConfigs
+from heliograph.kafka.admin.topic_configs import TopicConfigs
 
 NEVER = frozenset({"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
 """By these a target would refuse records that are old or ahead of its clock, which the source has already."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from heliograph.errors import HeliographError
-from heliograph.kafka.codes import Code, is_retriable
+from heliograph.kafka.error_codes import Code, is_retriable
 
 _ADVICE: dict[int, str] = {
     Code.INVALID_REPLICATION_FACTOR: "lower replication.factor (-1: the broker's default)",

@@ -37,10 +37,10 @@ from heliograph.kafka.catalogue import (
     outdated,
     with_known,
 )
-from heliograph.kafka.codes import error_name, is_retriable
 from heliograph.kafka.connection import REQUEST_TIMEOUT_S, BufferPool, Connection, open_connection
-from heliograph.kafka.sasl import Login, refused_login
-from heliograph.kafka.security import PLAINTEXT, Security
+from heliograph.kafka.error_codes import error_name, is_retriable
+from heliograph.kafka.security.client_security import PLAINTEXT, Security
+from heliograph.kafka.security.sasl import Login, refused_login
 from heliograph.kafka.throttle import MutedTime
 from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 

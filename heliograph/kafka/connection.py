@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from heliograph.errors import HeliographError, ProtocolError, TlsFailed, Unreachable
-from heliograph.kafka.names import Resolved, resolve, unresolved
+from heliograph.kafka.host_names import Resolved, resolve, unresolved
 from heliograph.kafka.open_files import shortage_of
 from heliograph.kafka.throttle import MutedTime
 from heliograph.kafka.types import BrokerAddress

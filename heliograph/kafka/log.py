@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from heliograph.errors import BrokerRefused, EndUnseen, HeliographError, ProtocolError, Unreachable
 from heliograph.kafka import messages
-from heliograph.kafka.admin import EARLIEST, end_offsets
+from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.batch import HEADER_SIZE, BatchHeader, NewRecord, Record, encode_batch, iter_records
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce, k01_fetch
-from heliograph.kafka.codes import is_retriable
 from heliograph.kafka.connection import Allowance, Connection
+from heliograph.kafka.error_codes import is_retriable
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 

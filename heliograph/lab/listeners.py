@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from heliograph.kafka.jaas import format_jaas
+from heliograph.kafka.security.jaas import format_jaas
 
 LISTENERS: Mapping[str, str] = {
     "TLS": "SSL",

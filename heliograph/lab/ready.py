@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from heliograph.config.keycheck import is_secret_name
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
+from heliograph.config.keys.key_check import is_secret_name
 from heliograph.errors import LabError
 from heliograph.lab.cluster import Cluster
 from heliograph.lab.pki import write_private

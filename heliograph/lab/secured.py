@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.errors import LabError
-from heliograph.kafka.jaas import format_jaas
+from heliograph.kafka.security.jaas import format_jaas
 from heliograph.lab.listeners import (
     LISTENERS,
     MODULES,

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from heliograph.errors import LabError
-from heliograph.kafka.acls import CLUSTER_NAME, WILDCARD, Acl, Operation, ResourceType, create_acls, describe_acls
+from heliograph.kafka.admin.acls import CLUSTER_NAME, WILDCARD, Acl, Operation, ResourceType, create_acls, describe_acls
+from heliograph.kafka.admin.scram_users import set_passwords
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
-from heliograph.kafka.users import set_passwords
 
 _PAUSE_S = 0.1
 

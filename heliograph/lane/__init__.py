@@ -1,1 +1,1 @@
-"""One Spark task: copies partitions, settles what is unclear, writes positions; knows nothing of flows or the driver."""
+"""One Spark task: copies partitions, settles what is unclear, writes positions; knows no flow and no driver."""

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from heliograph.errors import CorruptBatch, HeliographError, NotAuthorized, TopicRecreated
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
-from heliograph.kafka.epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
+from heliograph.kafka.leader_epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
 from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.lane import divergence

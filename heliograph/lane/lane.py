@@ -17,7 +17,7 @@ from typing import Any
 
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import BufferPool
-from heliograph.kafka.names import give_threads
+from heliograph.kafka.host_names import give_threads
 from heliograph.kafka.open_files import raise_limit
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lane.fetch_memory import FetchMemory

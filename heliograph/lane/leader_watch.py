@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from heliograph.errors import HeliographError, NotAuthorized
-from heliograph.kafka.admin import EARLIEST, end_offsets
+from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition, is_out_of_range
 from heliograph.kafka.types import TopicPartition

@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 
 from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
-from heliograph.kafka.admin import DEPOSED, LATEST, OffsetAnswer, list_offsets
+from heliograph.kafka.admin.topics import DEPOSED, LATEST, OffsetAnswer, list_offsets
+from heliograph.kafka.batch_headers import FirstBatch, first_batches
 from heliograph.kafka.cluster import Cluster, refused
-from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.lane import errors
 from heliograph.lane.batches.provenance import marks_of_count

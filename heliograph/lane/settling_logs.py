@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from heliograph.errors import HeliographError, LogTruncated, NotAuthorized
-from heliograph.kafka.admin import EARLIEST, end_offsets
+from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import Allowance

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from heliograph.config.clients import CLIENT_NAMES
-from heliograph.config.keycheck import is_secret_name
+from heliograph.config.keys.client_settings import CLIENT_NAMES
+from heliograph.config.keys.key_check import is_secret_name
+from heliograph.config.keys.values import split_list
 from heliograph.config.settings import ClusterSettings, Flow, Settings
-from heliograph.config.values import split_list
 from heliograph.errors import ConfigError
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.security import Security
+from heliograph.kafka.security.client_security import Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger.model import METADATA_MAX_AGE_MS
 

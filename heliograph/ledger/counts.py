@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from heliograph.kafka.admin import EARLIEST, LATEST
+from heliograph.kafka.admin.topics import EARLIEST, LATEST
 from heliograph.ledger.lineage import Lineage
 from heliograph.ledger.model import Entry, PackedLineage
 from heliograph.ledger.partition_remap import SAME

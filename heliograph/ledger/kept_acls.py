@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heliograph.kafka.acls import Acl, AclResource, Operation, Pattern, ResourceType
+from heliograph.kafka.admin.acls import Acl, AclResource, Operation, Pattern, ResourceType
 from heliograph.ledger.untrusted_json import as_flag, as_list, as_text, take
 
 NO_ACLS: dict[str, Any] = {"made": [], "withheld": [], "handed": []}

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from heliograph.kafka.acls import AclResource
+from heliograph.kafka.admin.acls import AclResource
 from heliograph.ledger import formats
 from heliograph.ledger.counts import reach_of
 from heliograph.ledger.kept_acls import KeptAcls, keep

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from heliograph.config.settings import Flow
-from heliograph.kafka.admin import EARLIEST
+from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.ledger.model import Entry, LedgerRow
 

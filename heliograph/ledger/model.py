@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from heliograph.kafka.log import APPEND_BYTES
-from heliograph.kafka.security import PLAINTEXT, Security
+from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.ledger.partition_remap import (
     COUNTS_OF_AN_ID,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heliograph.config.settings import Flow
-from heliograph.config.starts import StartPoint
+from heliograph.config.start_points import StartPoint
 from heliograph.errors import ConfigError
 from heliograph.ledger.model import Entry
 from heliograph.ledger.untrusted_json import (

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from heliograph.kafka.admin.groups import GroupDescription, GroupListing
 from heliograph.kafka.catalogue import TopicMeta
-from heliograph.kafka.groups import GroupDescription, GroupListing
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.untrusted_json import (
     as_fields,

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from heliograph.config.settings import Flow
 from heliograph.errors import BrokerRefused, ClusterChanged, NotAuthorized
-from heliograph.kafka.admin import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
+from heliograph.kafka.admin.topics import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
 from heliograph.kafka.batch import iter_records
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import (

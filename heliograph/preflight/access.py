@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.kafka.security import Security
+from heliograph.kafka.security.client_security import Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger.cluster_access import Role, Way, way_of
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
-from heliograph.kafka.acls import Operation, ResourceType
-from heliograph.kafka.allowed import Question
+from heliograph.kafka.admin.acls import Operation, ResourceType
+from heliograph.kafka.admin.allowed_operations import Question
 from heliograph.ledger.copy_names import names_of
 from heliograph.preflight.access import APP
 from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned

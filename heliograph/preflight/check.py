@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliograph.config.files.properties import parse_properties
 from heliograph.config.findings import Report
 from heliograph.config.load import read_bytes
-from heliograph.config.properties import parse_properties
 from heliograph.config.secrets import Resolver
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, HeliographError
@@ -23,7 +23,9 @@ from heliograph.flow.producer_memory import read_expiration_ms
 from heliograph.flow.required_topics import wanted_topics
 from heliograph.flow.start_checks import read_policies
 from heliograph.flow.topic_configs import first_configs
-from heliograph.kafka.admin import (
+from heliograph.kafka.admin.allowed_operations import allowed
+from heliograph.kafka.admin.topic_configs import TopicConfigs, describe_topics
+from heliograph.kafka.admin.topics import (
     EARLIEST,
     LATEST,
     broker_configs,
@@ -31,11 +33,9 @@ from heliograph.kafka.admin import (
     list_offsets,
     topic_configs,
 )
-from heliograph.kafka.allowed import allowed
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.configs import TopicConfigs, describe_topics
-from heliograph.kafka.security import PROTOCOLS, Security
+from heliograph.kafka.security.client_security import PROTOCOLS, Security
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, admin_way

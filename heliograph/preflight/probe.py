@@ -17,8 +17,8 @@ from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.codec import k00_produce, k01_fetch
 from heliograph.kafka.connection import BufferPool, Connection, dial, too_slow
-from heliograph.kafka.names import resolve
-from heliograph.kafka.security import Security
+from heliograph.kafka.host_names import resolve
+from heliograph.kafka.security.client_security import Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import PlainWire, TlsWire, start_tls
 from heliograph.preflight.certificate import judge, parse_certificate

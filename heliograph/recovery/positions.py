@@ -15,13 +15,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.config.starts import StartPoint
+from heliograph.config.start_points import StartPoint
 from heliograph.errors import ConfigError, HeliographError, LeaseLost
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.lease_holder import Tenure
 from heliograph.flow.required_topics import wanted_topics
 from heliograph.flow.start_positions import Beginning, find_starts
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from heliograph.client import MirrorClient
 from heliograph.config.settings import Flow, Settings
 from heliograph.control.group_sync import Moved, move_forward
+from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.commits import Commit
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.names.filters import NameFilter

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from heliograph.config.settings import Flow, Settings
 from heliograph.control.acls import in_lots
 from heliograph.errors import HeliographError
-from heliograph.kafka.acls import Acl, create_acls, describe_acls
+from heliograph.kafka.admin.acls import Acl, create_acls, describe_acls
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of

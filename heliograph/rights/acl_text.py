@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from heliograph.kafka.acls import Pattern, ResourceType
+from heliograph.kafka.admin.acls import Pattern, ResourceType
 from heliograph.rights.required import Resource, Right
 
 _OPTIONS = {ResourceType.TOPIC: "--topic", ResourceType.GROUP: "--group"}

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.kafka.acls import ResourceType
-from heliograph.kafka.allowed import Question, allowed
+from heliograph.kafka.admin.acls import ResourceType
+from heliograph.kafka.admin.allowed_operations import Question, allowed
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.cluster_access import Role, cluster_of, security_of
 from heliograph.rights.acl_text import add_command

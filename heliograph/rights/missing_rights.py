@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import NotAuthorized, UnsupportedVersion
-from heliograph.kafka.acls import Operation, ResourceType
+from heliograph.kafka.admin.acls import Operation, ResourceType
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
 from heliograph.outage_log import Spell

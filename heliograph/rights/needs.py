@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from heliograph.config.settings import Settings
 from heliograph.errors import StoreUnusable
-from heliograph.kafka.security import Security
+from heliograph.kafka.security.client_security import Security
 from heliograph.ledger.cluster_access import Role, bootstrap_of, security_of
 from heliograph.rights.acl_text import commands, kafka_user
 from heliograph.rights.required import Right, rights_of

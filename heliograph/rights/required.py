@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.kafka.acls import CLUSTER_NAME, WILDCARD, Operation, Pattern, ResourceType
+from heliograph.kafka.admin.acls import CLUSTER_NAME, WILDCARD, Operation, Pattern, ResourceType
 from heliograph.ledger.cluster_access import Role
 from heliograph.names.filters import Filter, NameFilter
 from heliograph.names.policies import OwnPolicy

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from heliograph.config.parts import State
+from heliograph.config.files.parts import State
 from heliograph.config.settings import Flow
 from heliograph.errors import HeliographError
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC

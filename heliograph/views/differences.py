@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
-from heliograph.control.configs import plan_config_sync
+from heliograph.control.topic_configs import plan_config_sync
 from heliograph.flow.topic_configs import follows_configs
+from heliograph.kafka.admin.topic_configs import TopicConfigs, describe_topics
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.configs import TopicConfigs, describe_topics
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC, Troubles
 from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.model import Entry

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
-from heliograph.kafka.admin import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.commits import Commit, fetch_commits
+from heliograph.kafka.admin.groups import GroupDescription, describe_groups, list_groups
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.commits import Commit, fetch_commits
-from heliograph.kafka.groups import GroupDescription, describe_groups, list_groups
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from heliograph.config.parts import State
+from heliograph.config.files.parts import State
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError, NotAuthorized
 from heliograph.flow import lease_holder
 from heliograph.flow.leader_epochs import target_epochs
 from heliograph.flow.throttling import QUIET_S, shown
-from heliograph.kafka.admin import LATEST, list_offsets
+from heliograph.kafka.admin.topics import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import read_tail
 from heliograph.kafka.types import TopicPartition

@@ -17,7 +17,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
 from heliograph.flow.discovery import named
 from heliograph.flow.leader_epochs import source_epochs, target_epochs
-from heliograph.kafka.admin import LATEST, list_offsets
+from heliograph.kafka.admin.topics import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store

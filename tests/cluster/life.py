@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
 from heliograph.lab import Cluster, Jvm, Lab
 from heliograph.lab.keeper import die_with_parent
 from tests.cluster.consumers import committed, consumer, place_of

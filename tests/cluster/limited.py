@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from heliograph.kafka import cluster as kafka
-from heliograph.kafka.acls import CLUSTER_NAME, Acl, Operation, Pattern, ResourceType, create_acls, delete_acls
-from heliograph.kafka.allowed import allowed
-from heliograph.kafka.security import PLAINTEXT, Security
+from heliograph.kafka.admin.acls import CLUSTER_NAME, Acl, Operation, Pattern, ResourceType, create_acls, delete_acls
+from heliograph.kafka.admin.allowed_operations import allowed
+from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lab import Cluster
 from heliograph.lab.secured import unsigned_token

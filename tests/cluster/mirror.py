@@ -41,7 +41,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
 from heliograph.lab import Cluster
 
 HELIOGRAPH = str(Path(sys.executable).with_name("heliograph"))

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from heliograph.kafka.admin.groups import CLASSIC, describe_groups
 from heliograph.kafka.cluster import Cluster as Client
-from heliograph.kafka.groups import CLASSIC, describe_groups
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lab import Cluster, Jvm, Lab
 from tests.cluster.mirror import MirrorProcess, wait_until

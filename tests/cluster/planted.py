@@ -18,13 +18,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from heliograph.config.files.properties import property_line
 from heliograph.config.load import load_settings
-from heliograph.config.properties import property_line
 from heliograph.errors import HeliographError
 from heliograph.kafka import cluster as kafka
-from heliograph.kafka.jaas import format_jaas
-from heliograph.kafka.security import PLAINTEXT, Security
-from heliograph.kafka.users import set_passwords
+from heliograph.kafka.admin.scram_users import set_passwords
+from heliograph.kafka.security.client_security import PLAINTEXT, Security
+from heliograph.kafka.security.jaas import format_jaas
 from heliograph.lab import Cluster, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.pki import write_private

@@ -17,7 +17,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
 from heliograph.lab.pki import write_private
 from tests.cluster.mirror import wait_until
 

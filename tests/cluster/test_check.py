@@ -10,7 +10,7 @@ import pytest
 
 from heliograph import cli
 from heliograph.config import load_settings
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
 from heliograph.lab import Cluster
 from heliograph.preflight.check import check_app_user, check_clusters
 from heliograph.preflight.steps import Step, Verdict

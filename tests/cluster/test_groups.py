@@ -12,9 +12,9 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
 from heliograph.errors import BrokerRefused, GroupAlive
+from heliograph.kafka.admin.commits import Commit, commit_offsets, fetch_commits
+from heliograph.kafka.admin.groups import CLASSIC, CONSUMER, GroupDescription, describe_groups, list_groups
 from heliograph.kafka.cluster import Cluster as Client
-from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
-from heliograph.kafka.groups import CLASSIC, CONSUMER, GroupDescription, describe_groups, list_groups
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.lab import Cluster
 from tests.cluster.mirror import admin, create_topic, unique, wait_until

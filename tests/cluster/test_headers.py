@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from heliograph.kafka import headers
+from heliograph.kafka import batch_headers
+from heliograph.kafka.batch_headers import FirstBatch, first_batches
 from heliograph.kafka.cluster import Cluster as Client
-from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.log import append
-from heliograph.kafka.security import PLAINTEXT
+from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import Cluster
 from tests.cluster.limited import ask
@@ -24,8 +24,8 @@ def test_every_header_is_found_although_the_answers_have_no_room_for_all(
     alias: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of 1 to 100 kB in answers of 60 kB, 30 kB of each partition; one partition is empty."""
-    monkeypatch.setattr(headers, "ANSWER_BYTES", 60_000)
-    monkeypatch.setattr(headers, "PARTITION_BYTES", 30_000)
+    monkeypatch.setattr(batch_headers, "ANSWER_BYTES", 60_000)
+    monkeypatch.setattr(batch_headers, "PARTITION_BYTES", 30_000)
     cluster: Cluster = request.getfixturevalue(alias)
     topic = create_topic(cluster, unique("headers"), PARTITIONS)
     wait_until(View(cluster, topic).counts, what="a leader of each partition")

@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from heliograph.kafka import cluster as kafka
-from heliograph.kafka.security import PLAINTEXT
+from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.lab import Cluster
 from tests.cluster.limited import ask
 from tests.cluster.mirror import (

@@ -12,15 +12,15 @@ import pytest
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
-from heliograph.config.clientkeys import CLIENT_KEYS, CONNECTION_KEYS
+from heliograph.config.files.layers import connector_config, make_layers, pair_starts, worker_config
+from heliograph.config.files.parts import Connector
+from heliograph.config.files.properties import parse_properties
 from heliograph.config.findings import Config, Report
-from heliograph.config.key import Key, Where
-from heliograph.config.layering import connector_config, make_layers, pair_starts, worker_config
-from heliograph.config.lookup import find_key
-from heliograph.config.parts import Connector
-from heliograph.config.properties import parse_properties
-from heliograph.config.table import CONNECTOR_NAMES, KEYS
-from heliograph.config.values import parse_value, split_list
+from heliograph.config.keys.client_keys import CLIENT_KEYS, CONNECTION_KEYS
+from heliograph.config.keys.key import Key, Where
+from heliograph.config.keys.lookup import find_key
+from heliograph.config.keys.table import CONNECTOR_NAMES, KEYS
+from heliograph.config.keys.values import parse_value, split_list
 from heliograph.errors import ConfigError
 from tests.cluster.judge import MIRROR, Judge
 

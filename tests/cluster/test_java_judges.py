@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from heliograph.config.table import KEYS
-from heliograph.config.values import split_list
+from heliograph.config.keys.table import KEYS
+from heliograph.config.keys.values import split_list
 from heliograph.errors import ConfigError
 from heliograph.ledger import formats
 from heliograph.names.filters import NameFilter, should_mirror

@@ -9,7 +9,7 @@ from confluent_kafka.admin import NewTopic
 from kafka import KafkaAdminClient, TopicPartition
 
 from heliograph.kafka.cluster import Cluster as Client
-from heliograph.kafka.security import PLAINTEXT
+from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.kafka.types import TopicPartition as Place
 from heliograph.lab import Cluster
 from tests.cluster.limited import ask

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.config import load_settings
-from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
+from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.lab import Cluster
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.preflight.check import check_clusters

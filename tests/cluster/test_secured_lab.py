@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from heliograph.client import MirrorClient, Translated
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
 from heliograph.errors import (
     AuthenticationFailed,
     BrokerRefused,
@@ -19,9 +19,9 @@ from heliograph.errors import (
     Unreachable,
 )
 from heliograph.kafka import cluster as kafka
-from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType, create_acls, delete_acls, describe_acls
-from heliograph.kafka.admin import NewTopic, create_topics
-from heliograph.kafka.security import PLAINTEXT, Security
+from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType, create_acls, delete_acls, describe_acls
+from heliograph.kafka.admin.topics import NewTopic, create_topics
+from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.lab import Cluster, Lab, Secured
 from heliograph.lab.listeners import MODULES

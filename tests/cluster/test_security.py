@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from heliograph.kafka import cluster as kafka
-from heliograph.kafka.acls import Acl, Operation, ResourceType, create_acls
-from heliograph.kafka.security import PLAINTEXT
-from heliograph.kafka.users import set_passwords
+from heliograph.kafka.admin.acls import Acl, Operation, ResourceType, create_acls
+from heliograph.kafka.admin.scram_users import set_passwords
+from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.lab import Cluster, Secured
 from heliograph.lab.listeners import LISTENERS
 from heliograph.lab.secured import STORES

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from heliograph.kafka.admin import new_producer_id
+from heliograph.kafka.admin.topics import new_producer_id
 from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.log import produce_version
-from heliograph.kafka.security import PLAINTEXT
+from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.lab import Cluster
 from tests.cluster.limited import ask
 from tests.cluster.mirror import View, create_topic, read_batches, unique, wait_until

@@ -17,7 +17,7 @@ import pytest
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.log import _produce
-from heliograph.kafka.security import PLAINTEXT
+from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import Cluster
 from tests.cluster.limited import ask

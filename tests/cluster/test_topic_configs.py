@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.kafka.acls import Acl, Operation, ResourceType
+from heliograph.kafka.admin.acls import Acl, Operation, ResourceType
 from heliograph.lab import Cluster, Lab
 from tests.cluster.limited import Limited
 from tests.cluster.mirror import (

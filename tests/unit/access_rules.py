@@ -6,7 +6,7 @@ from typing import Any
 
 from heliograph.config.load import parse_settings
 from heliograph.config.settings import Flow
-from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
+from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 
 ALL, READ, WRITE, DESCRIBE = Operation.ALL, Operation.READ, Operation.WRITE, Operation.DESCRIBE
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP

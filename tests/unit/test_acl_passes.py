@@ -14,7 +14,7 @@ from heliograph.control import acls as sync_module
 from heliograph.control.acls import AclPlan, AclSync, apply_acl_sync
 from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized
 from heliograph.flow.flow_names import FlowNames
-from heliograph.kafka.acls import Acl
+from heliograph.kafka.admin.acls import Acl
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.ledger import store

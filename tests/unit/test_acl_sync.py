@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heliograph.config.settings import Flow
 from heliograph.control.acls import AclPlan, plan_acl_sync
 from heliograph.errors import ConfigError
-from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
+from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.ledger.copy_names import Claim, Rank, plan_groups, plan_names
 from heliograph.ledger.kept_acls import KeptAcls, keep, plan_kept
 from heliograph.names.policies import DefaultPolicy

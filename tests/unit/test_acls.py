@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.admin import ACLOperation, ACLResourcePatternType, ACLResourceType
 
-from heliograph.kafka import acls
-from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
+from heliograph.kafka.admin import acls
+from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 
 
 @pytest.mark.parametrize(

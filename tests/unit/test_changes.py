@@ -8,7 +8,7 @@ import pytest
 
 from heliograph.config import Flow, Settings, parse_settings
 from heliograph.config.changes import LIVE, compare
-from heliograph.config.parts import State
+from heliograph.config.files.parts import State
 from tests.unit.samples import BASE
 
 

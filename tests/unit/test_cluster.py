@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from heliograph.errors import HeliographError, ProtocolError, Unreachable, UnsupportedVersion
 from heliograph.kafka import messages
-from heliograph.kafka.admin import LATEST, end_offsets, list_offsets
+from heliograph.kafka.admin.topics import LATEST, end_offsets, list_offsets
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append, fetch_partition, fetch_version, produce_version

@@ -5,7 +5,7 @@ from __future__ import annotations
 import kafka.errors
 from kio.schema.errors import ErrorCode
 
-from heliograph.kafka.codes import Code, code_of, error_name, hint_of, is_retriable
+from heliograph.kafka.error_codes import Code, code_of, error_name, hint_of, is_retriable
 
 # kafka-python does not retry a corrupt message; Kafka's own clients do.
 KAFKA_PYTHON_DIFFERS = {Code.CORRUPT_MESSAGE}

@@ -12,7 +12,7 @@ from heliograph.client.checkpoints import Found, Wanted
 from heliograph.config import inspect_content, parse_settings
 from heliograph.config.changes import compare
 from heliograph.config.convert import convert
-from heliograph.config.names import MAX_RULES
+from heliograph.config.name_settings import MAX_RULES
 from heliograph.config.settings import Flow
 from heliograph.config.show import effective
 from heliograph.errors import ConfigError

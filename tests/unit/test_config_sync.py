@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.control.configs import ConfigSync
+from heliograph.control.topic_configs import ConfigSync
 from heliograph.errors import ConfigError
 from heliograph.outage_log import Clock
 from tests.fake_cluster import ALTER_CONFIGS, DESCRIBE_CONFIGS, Call, FakeCluster

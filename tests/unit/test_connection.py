@@ -24,7 +24,7 @@ from heliograph.kafka.connection import (
     capacity_of,
     open_connection,
 )
-from heliograph.kafka.names import loopback_or_same
+from heliograph.kafka.host_names import loopback_or_same
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import IOV_MAX
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
 from heliograph.control.group_sync import plan_sync
-from heliograph.control.loop import Loop
-from heliograph.control.watch import Watch, plan_log_ends
+from heliograph.control.source_watch import Watch, plan_log_ends
 from heliograph.errors import Unreachable
-from heliograph.kafka.commits import Commit
+from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import formats, store
 from heliograph.ledger.exposure import Exposure, exposure_of
@@ -24,6 +23,7 @@ from heliograph.ledger.mm2_offset_syncs import SyncStore
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.model import Entry
 from heliograph.ledger.source_snapshot import Contact, LogEnd, Seen
+from heliograph.loop import Loop
 from heliograph.recovery.translate import Move, as_reset_file
 from heliograph.side_loops import SideLoop
 from tests.unit.flows import flow_between

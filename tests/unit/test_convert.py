@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from heliograph.config import Loaded, Settings, inspect_content, inspect_file
 from heliograph.config.convert import Converted, convert, to_properties, to_resources, write_secret_files
+from heliograph.config.files.properties import parse_properties, property_line
 from heliograph.config.findings import Report
-from heliograph.config.properties import parse_properties, property_line
 from heliograph.config.secrets import Resolver
 from heliograph.errors import ConfigError
 

@@ -20,8 +20,8 @@ from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.driver.driver import Driver
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.flow_names import NAMED
-from heliograph.kafka.commits import Commit
-from heliograph.kafka.groups import CLASSIC, GroupListing
+from heliograph.kafka.admin.commits import Commit
+from heliograph.kafka.admin.groups import CLASSIC, GroupListing
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.copy_names import Rank, claims_of, may_clash, names_of, plan_groups, plan_names
 from heliograph.ledger.ledger import Translation

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.flow.required_topics import new_copy
-from heliograph.kafka.admin import NewTopic
+from heliograph.kafka.admin.topics import NewTopic
 
 CONFIG = """\
 clusters = a, b

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.control.watch import Watch
+from heliograph.control.source_watch import Watch
 from heliograph.kafka import cluster as cluster_module
 from heliograph.kafka.batch import NewRecord, encode_batch, rewrite_header
 from heliograph.kafka.types import BrokerAddress

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from heliograph.config import Loaded, inspect_content
-from heliograph.config.clients import ADMIN, CONNECTION, ROLES, Kind
-from heliograph.config.key import Effect, Key, Where
-from heliograph.config.lookup import find_key
+from heliograph.config.keys.client_settings import ADMIN, CONNECTION, ROLES, Kind
+from heliograph.config.keys.key import Effect, Key, Where
+from heliograph.config.keys.lookup import find_key
+from heliograph.config.keys.table import KEYS
 from heliograph.config.secrets import MASK
 from heliograph.config.show import effective
-from heliograph.config.table import KEYS
 
 FILE_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 OWN_CLASS = "python:tests.unit.test_every_key.SomeNames"

@@ -13,7 +13,7 @@ from heliograph.config import parse_settings
 from heliograph.flow import flow as flow_module
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.lease_holder import Tenure
-from heliograph.kafka.admin import EARLIEST
+from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.ledger import store
 from heliograph.ledger.counts import Past, Start
 from heliograph.ledger.formats import Trouble

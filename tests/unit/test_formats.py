@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.kafka.acls import Acl, Operation, Pattern, ResourceType
+from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.refused_records import Rejected
 from heliograph.ledger import formats

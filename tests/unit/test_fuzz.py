@@ -22,7 +22,7 @@ import pytest
 
 from heliograph.errors import CorruptBatch, HeliographError
 from heliograph.kafka import messages
-from heliograph.kafka.admin import _list_at
+from heliograph.kafka.admin.topics import _list_at
 from heliograph.kafka.batch import HEADER_SIZE, Record, check_crc, iter_records, parse_header
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.codec import k00_produce, k01_fetch

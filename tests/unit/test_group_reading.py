@@ -12,8 +12,8 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.control import checkpoints
-from heliograph.control.beside import loops_beside
 from heliograph.control.checkpoints import READ_S, READ_SHARE, Carrier, is_news
+from heliograph.control.flow_loops import loops_beside
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store

@@ -8,10 +8,10 @@ import pytest
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 
 from heliograph.errors import BrokerRefused, GroupAlive, NotAuthorized, ProtocolError, Unreachable
-from heliograph.kafka import coordinators
-from heliograph.kafka.commits import Commit, commit_offsets, fetch_commits
-from heliograph.kafka.coordinators import Answers
-from heliograph.kafka.groups import GroupListing, describe_groups, list_groups, parse_assignment
+from heliograph.kafka.admin import coordinators
+from heliograph.kafka.admin.commits import Commit, commit_offsets, fetch_commits
+from heliograph.kafka.admin.coordinators import Answers
+from heliograph.kafka.admin.groups import GroupListing, describe_groups, list_groups, parse_assignment
 from heliograph.kafka.types import TopicPartition
 from tests.fake_cluster import (
     DESCRIBE_GROUPS,

@@ -16,9 +16,9 @@ from heliograph.driver.driver import Driver
 from heliograph.driver.plan import Workforce
 from heliograph.driver.spark.epochs import DEFAULTS, SparkEpochs
 from heliograph.flow.progress import Progress
-from heliograph.kafka import coordinators
+from heliograph.kafka.admin import coordinators
+from heliograph.kafka.admin.commits import fetch_commits
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.commits import fetch_commits
 from heliograph.kafka.connection import BufferPool
 from heliograph.lane import lane as lane_module
 from heliograph.lane.fetch_memory import FetchMemory

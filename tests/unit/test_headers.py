@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from heliograph.kafka import headers
+from heliograph.kafka import batch_headers
 from heliograph.kafka.batch import NewRecord
+from heliograph.kafka.batch_headers import FirstBatch, first_batches
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.headers import FirstBatch, first_batches
 from heliograph.kafka.types import TopicPartition
 from tests.fake_cluster import FETCH, FakeCluster
 
@@ -56,9 +56,9 @@ def test_the_batch_that_holds_an_offset_is_found(version: int) -> None:
 
 
 def test_answers_are_bounded_and_every_batch_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headers, "ANSWER_BYTES", 100_000)
-    monkeypatch.setattr(headers, "AT_A_TIME", 20)
-    monkeypatch.setattr(headers, "PARTITION_BYTES", 30_000)
+    monkeypatch.setattr(batch_headers, "ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(batch_headers, "AT_A_TIME", 20)
+    monkeypatch.setattr(batch_headers, "PARTITION_BYTES", 30_000)
     fake, sizes = FakeCluster("b", topics={"t": 60}), []
     for partition in range(60):
         fake.append("t", partition, records(1, size=200_000 if partition % 20 == 7 else 10_000))

@@ -13,8 +13,8 @@ from heliograph.config import parse_settings
 from heliograph.errors import ConfigError, NotCompacted
 from heliograph.flow.required_topics import internal_topics, too_few_brokers, topics_beside
 from heliograph.flow.start_checks import read_policies
-from heliograph.kafka.acls import Operation
-from heliograph.kafka.admin import NewTopic
+from heliograph.kafka.admin.acls import Operation
+from heliograph.kafka.admin.topics import NewTopic
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.types import BrokerAddress
 from heliograph.preflight.steps import Verdict

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import AuthenticationFailed, ConfigError
-from heliograph.kafka.jaas import format_jaas, parse_jaas
-from heliograph.kafka.sasl import read_login
-from heliograph.kafka.tokens import fetch_token
+from heliograph.kafka.security.jaas import format_jaas, parse_jaas
+from heliograph.kafka.security.oauth_tokens import fetch_token
+from heliograph.kafka.security.sasl import read_login
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

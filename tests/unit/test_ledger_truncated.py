@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.kafka import admin
+from heliograph.kafka.admin import topics
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
@@ -172,7 +172,7 @@ def test_what_is_followed_while_its_end_is_asked_for_is_no_truncation(monkeypatc
         async with read_ledger_of(entry_record(n=1)) as (fake, cluster, ledger):
 
             async def end_offsets(*args: Any, **fields: Any) -> dict[TopicPartition, int]:
-                answer = await admin.end_offsets(*args, **fields)
+                answer = await topics.end_offsets(*args, **fields)
                 fake.append(LEDGER, 0, [NewRecord(0, *entry_record(n=2))])
                 await store.follow(cluster, LEDGER, ledger, max_wait_ms=1000)
                 return answer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
 from heliograph.flow.loss_book import Losses
-from heliograph.kafka.admin import EARLIEST
+from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.lane.refused_records import Rejected
 from heliograph.ledger import store

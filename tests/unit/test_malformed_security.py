@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 from heliograph.errors import HeliographError, StoreUnusable
-from heliograph.kafka import stores, tokens
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.sasl import read_login
-from heliograph.kafka.security import Security
-from heliograph.kafka.tokens import fetch_token
+from heliograph.kafka.security import key_stores, oauth_tokens
+from heliograph.kafka.security.client_security import Security
+from heliograph.kafka.security.oauth_tokens import fetch_token
+from heliograph.kafka.security.sasl import read_login
 from heliograph.lab.pki import Authority, Signed, write_identity, write_trust
 from tests.unit.hostile_peers import MECHANISMS, SaslPeer, damaged, dribble, listening, tls_peer, token_peer
 
@@ -85,7 +85,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "TOKEN_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(oauth_tokens, "TOKEN_TIMEOUT_S", TIMEOUT_S)
 
 
 # -- one case of each family
@@ -343,7 +343,7 @@ def test_a_store_that_asks_for_hours_of_hashing_is_refused_at_once() -> None:
     salt_and_rounds = bytes.fromhex("0408 0102030405060708 0204 7fffffff".replace(" ", ""))
     content = bytes([0x30, len(salt_and_rounds) + 2, 0x30, len(salt_and_rounds)]) + salt_and_rounds
     with pytest.raises(StoreUnusable, match="rounds of hashing"):
-        stores._pkcs12(content, "x", "test", "ssl.truststore.password")
+        key_stores._pkcs12(content, "x", "test", "ssl.truststore.password")
 
 
 def test_a_pem_file_of_beginnings_is_read_in_one_pass(tmp_path: Path) -> None:
@@ -368,9 +368,9 @@ def test_a_password_that_cannot_be_one_reaches_no_library(
 
 def test_a_panic_of_a_library_is_a_typed_error() -> None:
     panic = type("PanicException", (BaseException,), {})
-    with pytest.raises(StoreUnusable, match="test"), stores._or(StoreUnusable("test")):
+    with pytest.raises(StoreUnusable, match="test"), key_stores._or(StoreUnusable("test")):
         raise panic
-    with pytest.raises(KeyboardInterrupt), stores._or(StoreUnusable("test")):
+    with pytest.raises(KeyboardInterrupt), key_stores._or(StoreUnusable("test")):
         raise KeyboardInterrupt
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heliograph.kafka import cluster as cluster_module
-from heliograph.kafka.admin import EARLIEST, LATEST, end_offsets, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST, end_offsets, list_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition
 from heliograph.kafka.types import TopicPartition

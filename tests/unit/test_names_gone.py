@@ -14,7 +14,7 @@ import pytest
 
 from heliograph.errors import Unreachable
 from heliograph.kafka.cluster import Cluster
-from heliograph.kafka.names import give_threads, resolve
+from heliograph.kafka.host_names import give_threads, resolve
 from heliograph.kafka.types import BrokerAddress
 from tests.fake_cluster import FakeCluster
 from tests.unit.lanes import World, numbers, recent, run

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heliograph.config import Flow, parse_settings
-from heliograph.kafka.admin import EARLIEST
+from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.ledger.loss_outcomes import GoOn, Outcome, Stop, answer_to
 from tests.unit.logs import ENTRY
 

@@ -14,7 +14,7 @@ from heliograph.config.convert import convert
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError
 from heliograph.flow.topic_configs import carried_configs, follows_configs, unjudged_configs
-from heliograph.kafka.configs import OF_TOPIC, ConfigEntry
+from heliograph.kafka.admin.topic_configs import OF_TOPIC, ConfigEntry
 from heliograph.ledger.copy_names import plan_names
 from heliograph.names.filters import OwnFilter
 from heliograph.names.own_classes import make_own

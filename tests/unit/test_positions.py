@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heliograph.cli import main
-from heliograph.config.starts import LATEST, StartPoint
+from heliograph.config.start_points import LATEST, StartPoint
 from heliograph.errors import ConfigError, LeaseLost
 from heliograph.flow.flow import FlowDriver
 from heliograph.ledger import store

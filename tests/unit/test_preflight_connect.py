@@ -17,7 +17,7 @@ from kafka.protocol.sasl import SaslHandshakeRequest
 from heliograph.config.load import parse_settings
 from heliograph.errors import ConfigError
 from heliograph.kafka import messages
-from heliograph.kafka.security import PLAINTEXT, Security
+from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lab.pki import Authority, Signed
 from heliograph.preflight import probe as probe_module

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.config.files.properties import parse_properties
 from heliograph.config.findings import Entry, Place, Report
 from heliograph.config.load import read_bytes
-from heliograph.config.properties import parse_properties
 from heliograph.errors import ConfigError
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

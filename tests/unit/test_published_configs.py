@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from heliograph.config.files.parts import State
 from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_file
-from heliograph.config.parts import State
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from tests.unit.published import (
     CONFIGS,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
+from heliograph.config.files.parts import State
 from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_file
-from heliograph.config.parts import State
 from heliograph.config.settings import Flow
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from tests.unit.published import (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.config.files.parts import State
 from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_content
-from heliograph.config.parts import State
 from heliograph.errors import ConfigError
 from heliograph.names.policies import IdentityPolicy
 from tests.unit.resources import (

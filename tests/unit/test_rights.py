@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heliograph.config.load import parse_settings
 from heliograph.config.settings import Settings
-from heliograph.kafka.acls import Operation, Pattern, ResourceType
+from heliograph.kafka.admin.acls import Operation, Pattern, ResourceType
 from heliograph.ledger.cluster_access import Role
 from heliograph.rights.acl_text import commands, kafka_user
 from heliograph.rights.required import Resource, Right, covering, flow_rights, least, rights_of

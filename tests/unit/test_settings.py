@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from heliograph.config import Flow, Settings, load_settings, parse_settings
 from heliograph.config.document import render
-from heliograph.config.key import Effect, Key, Scope, Where
-from heliograph.config.lookup import find_key
-from heliograph.config.table import KEYS
-from heliograph.config.values import BadValue, parse_address, parse_value, split_list
+from heliograph.config.keys.key import Effect, Key, Scope, Where
+from heliograph.config.keys.lookup import find_key
+from heliograph.config.keys.table import KEYS
+from heliograph.config.keys.values import BadValue, parse_address, parse_value, split_list
 from heliograph.errors import ConfigError
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from tests.unit.samples import BASE, patterns_of

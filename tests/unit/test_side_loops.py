@@ -13,10 +13,9 @@ import pytest
 
 from heliograph import side_loops
 from heliograph.config import parse_settings
-from heliograph.control import acls, configs, offset_syncs, watch
+from heliograph.control import acls, offset_syncs, source_watch, topic_configs
 from heliograph.control import checkpoints as carrying
-from heliograph.control.beside import loops_beside
-from heliograph.control.loop import Loop
+from heliograph.control.flow_loops import loops_beside
 from heliograph.driver.driver import Driver
 from heliograph.errors import BrokerRefused, InternalError, ProtocolError, Unreachable, named
 from heliograph.flow import supervisor as life_module
@@ -26,6 +25,7 @@ from heliograph.kafka.log import append, fetch_partition
 from heliograph.ledger import formats, store
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.source_snapshot import SeenGroup
+from heliograph.loop import Loop
 from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
@@ -45,8 +45,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(life_module, "RIGHTS_S", 0.01)
     monkeypatch.setattr(life_module, "PROGRESS_S", 0.01)
     monkeypatch.setattr(life_module, "GATHER_S", 0.0)
-    monkeypatch.setattr("heliograph.control.beside.WATCH_S", 0.01)
-    monkeypatch.setattr("heliograph.control.beside.PRUNE_S", 0.01)
+    monkeypatch.setattr("heliograph.control.flow_loops.WATCH_S", 0.01)
+    monkeypatch.setattr("heliograph.control.flow_loops.PRUNE_S", 0.01)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -171,12 +171,12 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
         (FlowDriver, "look_at_rights"),
         (FlowDriver, "look_at_throttling"),
         (FlowLife, "_hear"),
-        (watch.Watch, "look"),
-        (watch.Watch, "prune"),
+        (source_watch.Watch, "look"),
+        (source_watch.Watch, "prune"),
         (offset_syncs.OffsetSyncs, "publish"),
         (carrying.Carrier, "refresh_groups"),
         (carrying.Carrier, "carry"),
-        (configs.ConfigSync, "look"),
+        (topic_configs.ConfigSync, "look"),
         (acls.AclSync, "sync"),
     ],
     ids=lambda found: found if isinstance(found, str) else found.__name__,
@@ -280,7 +280,7 @@ def test_status_shows_what_fails_beside_the_copying_and_no_longer_when_it_works(
         [found] = await read_status(world.settings(ALL_ON))
         return str(found.row()["trouble"])
 
-    monkeypatch.setattr(watch.Watch, "look", look)
+    monkeypatch.setattr(source_watch.Watch, "look", look)
 
     async def scenario() -> None:
         async with a_world() as world, led(world) as (_, life):

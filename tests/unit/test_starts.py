@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from heliograph.cli import main
 from heliograph.config import inspect_content, parse_settings
 from heliograph.config.convert import convert
+from heliograph.config.keys.values import BadValue
 from heliograph.config.settings import Flow
-from heliograph.config.starts import BEGINNING, EARLIEST, LATEST, StartPoint, parse_point
-from heliograph.config.values import BadValue
+from heliograph.config.start_points import BEGINNING, EARLIEST, LATEST, StartPoint, parse_point
 from heliograph.errors import ConfigError
 from heliograph.flow.start_positions import NONE, place_start
 from heliograph.ledger.position_requests import Asked, Wish, asked_now, first_asked

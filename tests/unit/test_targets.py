@@ -13,7 +13,7 @@ from heliograph.errors import BrokerRefused, HeliographError
 from heliograph.flow.partition_mapping import Places
 from heliograph.flow.required_topics import wanted_topics
 from heliograph.flow.topic_refusals import Denials, advised
-from heliograph.kafka import admin
+from heliograph.kafka.admin import topics
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
 from tests.fake_cluster import (
@@ -208,7 +208,7 @@ def test_a_topic_that_somebody_else_makes_at_the_same_moment_is_grown_before_it_
 
 
 def test_many_topics_are_made_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "_MAX_NEW_PARTITIONS", 5)
+    monkeypatch.setattr(topics, "_MAX_NEW_PARTITIONS", 5)
 
     async def run() -> None:
         async with flow_between({"t1": 2, "t2": 2, "t3": 2, "t4": 9, "t5": 1}) as world:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from heliograph import run as run_module
 from heliograph.cli.options import exact
 from heliograph.cli.views import _show_groups
-from heliograph.control.left_out import LeftOut
+from heliograph.control.groups_left_out import LeftOut
 from heliograph.errors import ConfigError, GroupRefused, NameRefused, Unreachable, named
 from heliograph.kafka.cluster import refused
 from heliograph.logs import LineFormatter, start_log

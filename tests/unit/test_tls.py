@@ -17,7 +17,7 @@ import pytest
 
 from heliograph.errors import ConfigError, HeliographError, StoreUnusable, TlsFailed, Unreachable
 from heliograph.kafka.connection import WAKE_BYTES, BufferPool, Connection, open_connection
-from heliograph.kafka.security import Security, openssl_name
+from heliograph.kafka.security.client_security import Security, openssl_name
 from heliograph.kafka.types import BrokerAddress
 from heliograph.kafka.wire import TLS_RECORD_BYTES, TlsWire
 from heliograph.lab.pki import Authority, Signed, key_store, trust_store, write_private

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from heliograph.errors import AuthenticationFailed
-from heliograph.kafka.sasl import Login, read_login
-from heliograph.kafka.tokens import fetch_token
+from heliograph.kafka.security.oauth_tokens import fetch_token
+from heliograph.kafka.security.sasl import Login, read_login
 from heliograph.lab.pki import Authority
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from heliograph.kafka.admin import NewTopic
-from heliograph.kafka.tools import alter_topic_command, grow_topic_command
+from heliograph.kafka.admin.tool_commands import alter_topic_command, grow_topic_command
+from heliograph.kafka.admin.topics import NewTopic
 
 
 def test_a_topic_is_made_with_all_that_we_would_make_it_with() -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow, TopicSync
-from heliograph.control.configs import ConfigChange, plan_config_sync, unknown_configs
+from heliograph.control.topic_configs import ConfigChange, plan_config_sync, unknown_configs
 from heliograph.flow.topic_configs import NEVER, first_configs, follows_configs
-from heliograph.kafka.configs import OF_BROKER_FILE, OF_KAFKA, OF_TOPIC, ConfigEntry, TopicConfigs
+from heliograph.kafka.admin.topic_configs import OF_BROKER_FILE, OF_KAFKA, OF_TOPIC, ConfigEntry, TopicConfigs
 from tests.unit.samples import BASE
 
 OF_ONE_BROKER, OF_ALL_BROKERS = 2, 3

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from heliograph import cli
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
+from heliograph.kafka.admin.topic_configs import OF_TOPIC, ConfigEntry
 from heliograph.kafka.batch import NewRecord
-from heliograph.kafka.configs import OF_TOPIC, ConfigEntry
 from heliograph.ledger import formats
 from heliograph.ledger.formats import Trouble
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from heliograph.config.files.yaml_tree import Mapping, parse_documents, to_plain
 from heliograph.config.findings import Place
-from heliograph.config.yamltree import Mapping, parse_documents, to_plain
 from heliograph.errors import ConfigError
 
 

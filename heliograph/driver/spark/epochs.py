@@ -30,7 +30,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import heliograph
-from heliograph.config.properties import property_line
+from heliograph.config.files.properties import property_line
 from heliograph.driver.plan import Workforce
 from heliograph.driver.spark import jvm_class_archive
 from heliograph.driver.spark.arrow_rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch

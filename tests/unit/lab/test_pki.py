@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from heliograph.errors import StoreUnusable
-from heliograph.kafka.stores import load_identity, load_trusted
+from heliograph.kafka.security.key_stores import load_identity, load_trusted
 from heliograph.lab.pki import Authority, key_store, trust_store, write_private
 
 STORE, KEY = 'st"ore \\1', 'k"ey \\2'

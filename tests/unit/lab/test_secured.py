@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from heliograph.errors import LabError
-from heliograph.kafka.jaas import parse_jaas
-from heliograph.kafka.security import Security
+from heliograph.kafka.security.client_security import Security
+from heliograph.kafka.security.jaas import parse_jaas
 from heliograph.lab.cluster import Cluster, Lab
 from heliograph.lab.listeners import LISTENERS, MODULES, broker_name
 from heliograph.lab.pki import Authority

@@ -1,0 +1,169 @@
+"""What both front ends make of a file: for each cluster and each flow the keys that its readers get.
+
+Values are still texts, each with its place. The properties give all connectors of a flow the same keys,
+a resource gives each its own; an absent connector does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from heliograph.config.findings import Config, Entry, Place
+from heliograph.config.keys.client_settings import ADMIN, CLIENT_NAMES
+
+ROLES = ("consumer", "producer", "admin")
+
+
+class Connector(StrEnum):
+    """MM2's three connectors of a flow."""
+
+    SOURCE = "MirrorSourceConnector"
+    CHECKPOINT = "MirrorCheckpointConnector"
+    HEARTBEAT = "MirrorHeartbeatConnector"
+
+
+class State(StrEnum):
+    """Whether a connector is to run."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowParts:
+    source: str
+    target: str
+    worker: Config
+    """What MM2's worker on the target gets: storage topics, the data's producer."""
+    connectors: Mapping[Connector, Config]
+    source_cluster: Config = field(default_factory=dict)
+    target_cluster: Config = field(default_factory=dict)
+    """The keys of the two clusters, as in `Parts.clusters`."""
+    states: Mapping[Connector, State] = field(default_factory=dict)
+    """Of connectors that are not to run now."""
+    place: Place | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    @property
+    def first_connector(self) -> Config:
+        """The keys of the connector that speaks for the flow: the source connector, if it has one."""
+        return next((self.connectors[kind] for kind in Connector if kind in self.connectors), {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A `KafkaMirrorMaker2` document; `pods` has the fields that concern its pods, for a later rendering."""
+
+    name: str
+    namespace: str
+    api_version: str
+    pods: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """One property file, or one document of a resource file."""
+
+    clusters: Mapping[str, Config]
+    """Each cluster's keys, its connection settings copied to each kind of client."""
+    flows: tuple[FlowParts, ...]
+    top: Config
+    """What concerns the whole mirror: `spark.*`, `epoch.ms`."""
+    heartbeats_everywhere: bool = False
+    """Pairs of clusters without a flow have heartbeats too, as MM2 started from a property file does."""
+    resource: Resource | None = None
+
+
+def with_client_copies(cluster: Config, top: Mapping[str, Entry]) -> Config:
+    """A cluster's keys, with its connection settings copied to each kind of client that lacks them."""
+    config = dict(cluster)
+    for name in CLIENT_NAMES:
+        for entry in (cluster.get(name), top.get(name)):
+            if entry is not None:
+                for copy in (*(f"{role}.{name}" for role in ROLES), name):
+                    config.setdefault(copy, entry)
+    return config
+
+
+def sided(config: Config, side: str) -> Config:
+    """A cluster's keys as a connector gets them for its source or target."""
+    return {(f"{side}.{key}" if key.startswith(ROLES) else f"{side}.cluster.{key}"): e for key, e in config.items()}
+
+
+def under(config: Mapping[str, Entry], prefix: str) -> Config:
+    """The keys below a prefix, without it."""
+    return {key[len(prefix) :]: entry for key, entry in config.items() if key.startswith(prefix) and key != prefix}
+
+
+def source_connection(flow: FlowParts) -> Config:
+    """Connection settings of the source that the flow overrides: `A->B.source.cluster.*`."""
+    return _overridden(flow.first_connector, flow.source_cluster, "source")
+
+
+def target_connection(flow: FlowParts) -> Config:
+    """Connection settings of the target that the flow overrides: `A->B.target.cluster.*`."""
+    return _overridden(flow.first_connector, flow.target_cluster, "target")
+
+
+def _overridden(connector: Config, cluster: Config, side: str) -> Config:
+    given = under(connector, f"{side}.cluster.")
+    return {key: entry for key, entry in given.items() if key in CLIENT_NAMES and cluster.get(key) is not entry}
+
+
+def source_consumer(flow: FlowParts) -> Config:
+    """Collects the keys that reach the consumer on the source and no other client."""
+    return _own(flow.first_connector, flow.source_cluster, "consumer.", "source.consumer.")
+
+
+def target_producer(flow: FlowParts) -> Config:
+    """Collects the keys that reach the data's producer alone: the worker's, then the flow's overrides.
+
+    `A->B.producer.x` is not among them: in MM2 it reaches the producer of offset-syncs only.
+    """
+    of_worker = _own(flow.worker, flow.target_cluster, "producer.")
+    return of_worker | _own(flow.first_connector, flow.target_cluster, "producer.override.")
+
+
+def source_admin(flow: FlowParts) -> Config:
+    """Collects the keys that reach the admin client on the source alone."""
+    return _admin(flow.first_connector, flow.source_cluster, "source")
+
+
+def target_admin(flow: FlowParts) -> Config:
+    """Collects the keys that reach the admin client on the target alone."""
+    return _admin(flow.first_connector, flow.target_cluster, "target")
+
+
+def _admin(connector: Config, cluster: Config, side: str) -> Config:
+    given = _own(connector, cluster, "admin.", f"{side}.admin.")
+    return {key: entry for key, entry in given.items() if key in ADMIN}
+
+
+def _own(config: Config, cluster: Config, *prefixes: str) -> Config:
+    """A client's keys under some prefixes, the last of which wins, without the copies of its cluster's."""
+    return {
+        key: entry
+        for prefix in prefixes
+        for key, entry in under(config, prefix).items()
+        if cluster.get(key) is not entry
+    }
+
+
+def default_entries(values: Mapping[str, str]) -> Config:
+    return {key: Entry(key, value) for key, value in values.items()}
+
+
+def without_copies(config: Config) -> Config:
+    """A cluster's keys as written: without the copies of connection settings for each kind of client."""
+    return {
+        key: entry
+        for key, entry in config.items()
+        if not (key.startswith(ROLES) and config.get(key.partition(".")[2]) is entry)
+    }

@@ -1,0 +1,138 @@
+"""Java `.properties` text to raw keys, each with its place, and lines back. No defaults and no meaning of keys."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from javaproperties import InvalidUEscapeError, escape, unescape
+
+from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.keys.key_check import is_secret_name
+from heliograph.errors import ConfigError
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_BLANKS = " \t\f"
+_CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_PAIR = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
+_DROPPED = re.compile(r"(?<!\\)(?:\\\\)*\\([^tnrfu\\ :=#!\r\n])")
+"""A single backslash before a character that needs none: Java drops it."""
+
+
+def parse_properties(content: bytes, report: Report) -> Config:
+    """Parse the bytes of a file: all keys in order, of two equal ones the later.
+
+    UTF-8 is read as such, where Java would read every byte as Latin-1.
+    """
+    entries: Config = {}
+    for entry in _entries(_decode(content, report), report):
+        earlier = entries.pop(entry.key, None)
+        if earlier is not None and earlier.place is not None and entry.place is not None:
+            note = f'"{entry.key}" is given twice; line {entry.place.line} replaces line {earlier.place.line}'
+            report.warn("given-twice", note, entry)
+        entries[entry.key] = entry
+    return entries
+
+
+def _decode(content: bytes, report: Report) -> str:
+    content = content.removeprefix(codecs.BOM_UTF8)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        report.warn("encoding", "not UTF-8; the file is read as Latin-1", Place(report.file, line))
+        return content.decode("latin-1")
+
+
+class _Logical(NamedTuple):
+    """What Java takes for one line: continued lines joined; `source` is how they are written."""
+
+    text: str
+    source: str
+    place: Place
+
+
+def _entries(text: str, report: Report) -> Iterator[Entry]:
+    for line in _logical_lines(text, report.file):
+        pair = _PAIR.fullmatch(line.text)
+        assert pair is not None  # it takes any text
+        entry = Entry(_unescaped(pair[1], line.place), _unescaped(pair[2], line.place), line.place)
+        _warn_of_dropped_backslash(line.source, entry, report)
+        yield entry
+
+
+def _logical_lines(text: str, file: str) -> Iterator[_Logical]:
+    """Without blank ones and comments. A line with nothing but a backslash is blank: what follows may be a comment."""
+    lines = _LINE.findall(text)
+    at = 0
+    while at < len(lines):
+        start, parts, more = at, list[str](), True
+        while more and at < len(lines):
+            part = lines[at].lstrip(_BLANKS).rstrip("\r\n")
+            at += 1
+            if not parts and part.startswith(("#", "!")):
+                break
+            continued = _CONTINUED.search(part) is not None
+            if part := part[:-1] if continued else part:
+                parts.append(part)
+            more = continued and bool(parts)
+        if parts:
+            source = "".join(lines[start:at])
+            column = len(source) - len(source.lstrip(_BLANKS)) + 1
+            yield _Logical("".join(parts), source, Place(file, start + 1, column))
+
+
+def _unescaped(text: str, place: Place) -> str:
+    try:
+        plain = unescape(text)
+    except InvalidUEscapeError:
+        # What follows is not shown, nor the error chained: it may be a part of a password.
+        raise ConfigError(
+            "\\u without four hexadecimal digits",
+            where=str(place),
+            remedy="write \\u and four hexadecimal digits, or \\\\u for a backslash and a u",
+            place=place,
+        ) from None
+    if (half := _HALF.search(plain)) is not None:
+        raise ConfigError(
+            f"\\u{ord(half[0]):04x} is half a character",
+            where=str(place),
+            remedy="write both halves next to each other, or the character itself",
+            place=place,
+        )
+    return plain
+
+
+def _warn_of_dropped_backslash(source: str, entry: Entry, report: Report) -> None:
+    dropped = _DROPPED.search(source)
+    if dropped is not None:
+        character = "X" if is_secret_name(entry.key) else dropped[1]
+        report.warn(
+            "dropped-backslash",
+            f'"{entry.key}": Java drops the backslash before "{character}"',
+            entry,
+            remedy=f'write "\\\\{character}" to keep it, or leave it out',
+        )
+
+
+def property_line(key: str, value: str) -> str:
+    """A key and its value as a line of a property file."""
+    return f"{escape(key)} = {_escaped(value)}"
+
+
+def _escaped(value: str) -> str:
+    """A value as Java reads it back: no more escapes than it needs, ASCII only."""
+    text = (
+        value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
+    )
+    text = "\\" + text if text.startswith(" ") else text
+    if text.isascii() and text.isprintable():
+        return text
+    units = ((c, c.encode("utf-16-be").hex()) for c in text)
+    return "".join(
+        c if " " <= c <= "~" else "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
+        for c, code in units
+    )

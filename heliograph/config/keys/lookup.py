@@ -1,0 +1,128 @@
+"""What a key means at the place where it was written, and which one a mistyped key may mean."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from heliograph.config.keys.client_keys import CLIENT_KEYS, CONNECTION_KEYS
+from heliograph.config.keys.key import Effect, Key, Where
+from heliograph.config.keys.table import KEYS, MEANT, NEVER_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a written key is: known (`key`), ignored at this place (`hint` says where it works), or neither."""
+
+    key: Key | None = None
+    hint: str = ""
+    replaced_by: str = ""
+    nearest: str = ""
+
+
+_BY_NAME: dict[str, list[Key]] = {}
+for _row in KEYS:
+    for _name in (_row.name, *_row.old_names):
+        _BY_NAME.setdefault(_name, []).append(_row)
+_FAMILIES = [(key.name[:-1], key) for key in KEYS if key.name.endswith(".*")]
+
+_FLOW_SIDES = ("source.", "target.")
+
+
+def find_key(where: Where, name: str) -> Found:
+    """What a key is at a place; `name` is without the prefix of its flow or cluster."""
+    rows = _BY_NAME.get(name) or [key for prefix, key in _FAMILIES if name.startswith(prefix) and name != prefix]
+    for row in rows:
+        if where in row.scope.places:
+            return Found(key=row, replaced_by=row.name if name in row.old_names else "")
+    client = _find_client(where, name)
+    if client is not None and (client.key is not None or not rows):
+        return client
+    if rows:
+        return Found(hint=_place_hint(rows[0], name))
+    if name in NEVER_READ:
+        return Found(hint=f"MM2 never reads it; it may mean {NEVER_READ[name]}")
+    return Found(nearest=_nearest(where, name))
+
+
+def _find_client(where: Where, name: str) -> Found | None:
+    """Keys of Kafka's clients, with the prefixes that are allowed at the place."""
+    if where is not Where.FLOW and name in CONNECTION_KEYS:
+        return Found(key=CONNECTION_KEYS[name])
+    if where is Where.CLUSTER and (worker := CLIENT_KEYS["admin"].get(name)) is not None:
+        return Found(key=_of_worker(worker))
+    role, rest, prefixed = _split_role(name)
+    if prefixed and where is not Where.FLOW and name.startswith(_FLOW_SIDES):
+        return Found(hint=f"write <A>-><B>.{name}")
+    if role == "cluster" and where is Where.FLOW:
+        return Found(key=CONNECTION_KEYS[rest]) if rest in CONNECTION_KEYS else None
+    if role in CLIENT_KEYS and rest in CLIENT_KEYS[role]:
+        if where is Where.TOP:
+            return Found(hint=f"write {_side(role)}{role}.{rest}")
+        if where is Where.CLUSTER and ".override." in name:
+            return Found(hint=f"write <A>-><B>.{name}")
+        return Found(key=_at_flow(name, CLIENT_KEYS[role][rest]) if where is Where.FLOW else CLIENT_KEYS[role][rest])
+    if name in CONNECTION_KEYS:
+        return Found(hint=f"write <X>.{name}")
+    for role, keys in CLIENT_KEYS.items():
+        if name in keys:
+            return Found(hint=f"write {_side(role)}{role}.{name}")
+    return None
+
+
+def _of_worker(key: Key) -> Key:
+    """Under a cluster alone it is a key of Connect's workers, and reaches no client of a mirror."""
+    meaning = f"it is about Connect's workers; write <X>.{key.name}, or with consumer. or producer. in its place"
+    return replace(key, effect=Effect.POINTLESS, meaning=meaning) if key.effect is Effect.HONOURED else key
+
+
+def _at_flow(name: str, key: Key) -> Key:
+    """Under a flow only these reach the data; `producer.` means the producer of offset-syncs."""
+    if name.startswith(("consumer.override.", "admin.override.")):
+        meaning = "Connect's workers have no such client of a mirror; write it without `override.`"
+        return replace(key, effect=Effect.POINTLESS, meaning=meaning) if key.effect is Effect.HONOURED else key
+    admins = ("admin.", "source.admin.", "target.admin.")
+    reaches = name.startswith(("consumer.", "source.consumer.", "producer.override.", *admins))
+    return key if reaches or key.effect is not Effect.HONOURED else replace(key, effect=Effect.LATER)
+
+
+def _split_role(name: str) -> tuple[str, str, bool]:
+    """`source.consumer.x`, `consumer.x` or `producer.override.x` as role and rest; whether a side was named."""
+    sided = name.startswith(_FLOW_SIDES)
+    rest = name.split(".", 1)[1] if sided else name
+    role, _, key = rest.partition(".")
+    return role, key if sided else key.removeprefix("override."), sided
+
+
+def _side(role: str) -> str:
+    return {"consumer": "<source>.", "producer": "<target>."}.get(role, "<X>.")
+
+
+def _place_hint(row: Key, name: str) -> str:
+    places = {
+        Where.TOP: f"{name} at the top level",
+        Where.FLOW: f"<A>-><B>.{name}",
+        Where.CLUSTER: f"<target>.{name}",
+    }
+    return "write " + " or ".join(places[place] for place in row.scope.places)
+
+
+def _nearest(where: Where, name: str) -> str:
+    if name in MEANT:
+        return MEANT[name]
+    role, rest, sided = _split_role(name)
+    if role in CLIENT_KEYS and where is not Where.TOP:
+        prefix = name[: len(name) - len(rest)]
+        return prefix + best if (best := _closest(rest, CLIENT_KEYS[role])) else ""
+    if sided and role == "cluster":
+        return name[: len(name) - len(rest)] + best if (best := _closest(rest, CONNECTION_KEYS)) else ""
+    names = [key.name for key in KEYS if where in key.scope.places]  # never an old name
+    if where is not Where.FLOW:
+        names += CONNECTION_KEYS
+    return _closest(name, (n for n in names if not n.endswith(".*")))
+
+
+def _closest(name: str, candidates: Iterable[str]) -> str:
+    best = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return best[0] if best else ""
