@@ -12,7 +12,7 @@ removed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heliograph.config.settings import Flow
@@ -28,6 +28,7 @@ from heliograph.kafka.admin.acls import (
     ResourceType,
     create_acls,
     delete_acls,
+    in_lots,
     maybe_describe_acls,
 )
 from heliograph.kafka.admin.groups import list_groups
@@ -40,8 +41,6 @@ from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 
 log = logging.getLogger("heliograph")
 
-AT_ONCE = 500
-"""Rules in one request."""
 ALTER = "grant Alter on the cluster"
 NAMED = 5
 """So many of many rules are named."""
@@ -245,10 +244,6 @@ async def apply_acl_sync(
 def _done(outcome: Mapping[Acl, HeliographError | None], refused: dict[Acl, HeliographError]) -> list[Acl]:
     refused |= {acl: error for acl, error in outcome.items() if error is not None}
     return [acl for acl, error in outcome.items() if error is None]
-
-
-def in_lots(acls: Sequence[Acl]) -> Iterator[Sequence[Acl]]:
-    return (acls[at : at + AT_ONCE] for at in range(0, len(acls), AT_ONCE))
 
 
 # -- again and again

@@ -9,15 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from heliograph.config.settings import TopicSync
 from heliograph.errors import HeliographError, UnsupportedVersion
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.target_topics import LIMITS
-from heliograph.flow.topic_configs import carried_configs, follows_configs, unjudged_configs
+from heliograph.flow.topic_configs import (
+    ConfigChange,
+    follows_configs,
+    plan_config_sync,
+    unjudged_configs,
+    unknown_configs,
+)
 from heliograph.flow.topic_refusals import Denials, advised
-from heliograph.kafka.admin.topic_configs import AT_ONCE, TopicConfigs, alter_topics, describe_topics
+from heliograph.kafka.admin.topic_configs import AT_ONCE, alter_topics, describe_topics
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.outage_log import Clock, Spell
 
@@ -27,46 +32,6 @@ LOOK_S = 1.0
 """How soon a topic that is new to the flow is looked at."""
 NAMED = 5
 """So many of many topics are named."""
-
-
-class ConfigChange(NamedTuple):
-    """What is to be changed of one setting of one topic of the target."""
-
-    key: str
-    old: str | None
-    """In force now; None: not told."""
-    new: str | None
-    """To be set on the topic; None: what is set on the topic is taken away, and the target's default is in force."""
-    was_set: bool
-    """Whether the old value is the topic's own, and not a default."""
-
-    def __str__(self) -> str:
-        old = _shown(self.old) if self.was_set else f"{_shown(self.old)} (default)"
-        return f"{self.key} {old} -> {'default' if self.new is None else _shown(self.new)}"
-
-
-def plan_config_sync(source: TopicConfigs, target: TopicConfigs, sync: TopicSync) -> list[ConfigChange]:
-    """The changes that make a target topic's settings follow its source's; none if they do.
-
-    `source` and `target` are all settings of the topic on either side, as `kafka.configs.describe_topics` gives them,
-    and `sync` is `flow.topic_sync`, which has the patterns to exclude and whose defaults count. A setting that the
-    target does not know is left out; `unknown_configs` names it. Ask `mirror.topic_configs.follows_configs` first
-    whether the copy of a topic is to follow it at all.
-    """
-    changes = []
-    for key, wanted in carried_configs(source, sync).items():
-        there = target.get(key)
-        if there is None or there.is_read_only:
-            continue
-        own = there.value if there.is_own else None
-        if own != wanted:
-            changes.append(ConfigChange(key, there.value, wanted, there.is_own))
-    return changes
-
-
-def unknown_configs(source: TopicConfigs, target: TopicConfigs, sync: TopicSync) -> set[str]:
-    """Settings that the copy should have and its cluster does not know, being older or another product."""
-    return {key for key, wanted in carried_configs(source, sync).items() if wanted is not None and key not in target}
 
 
 async def apply_config_sync(
@@ -182,7 +147,3 @@ def _all(changes: Sequence[ConfigChange]) -> str:
 def _some(topics: Sequence[str]) -> str:
     more = f" and {len(topics) - NAMED} more" if len(topics) > NAMED else ""
     return ", ".join(topics[:NAMED]) + more
-
-
-def _shown(value: str | None) -> str:
-    return "none" if value is None else value or '""'

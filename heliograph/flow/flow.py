@@ -50,7 +50,6 @@ from heliograph.kafka.admin.acls import Operation
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.lane.batches import provenance
-from heliograph.lane.settling import Unsettled
 from heliograph.ledger import formats, store
 from heliograph.ledger.cluster_access import Role, apply_settings, cluster_of
 from heliograph.ledger.counts import Past, Start, source_at
@@ -62,6 +61,7 @@ from heliograph.ledger.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.ledger.partition_remap import target_partition
 from heliograph.ledger.position_requests import asked_now, first_asked
 from heliograph.ledger.source_snapshot import Change, Changed
+from heliograph.ledger.tail import Unsettled
 from heliograph.outage_log import Spell, Unwritten, Waits
 from heliograph.rights.missing_rights import Lacks
 from heliograph.side_loops import SideLoops

@@ -10,12 +10,12 @@ from dataclasses import replace
 from heliograph.config.settings import Flow
 from heliograph.errors import ClusterChanged, LogTruncated, RecordRefused
 from heliograph.kafka.cluster import Cluster
-from heliograph.lane.refused_records import Rejected, rejected_of
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, GoOn, Outcome, Stop, answer_to
 from heliograph.ledger.losses import NO_PARTITION, Loss, LossKey, loss_of, loss_of_flow, mark_at, merge
 from heliograph.ledger.model import Entry
+from heliograph.ledger.rejected_records import Rejected, rejected_of
 
 log = logging.getLogger("heliograph")
 

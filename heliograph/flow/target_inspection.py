@@ -12,11 +12,11 @@ from heliograph.errors import TargetTopicLost, TargetTruncated
 from heliograph.flow.target_cut import copied_of, count_strays, has_whole_count, look_for_cut
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.cluster import Cluster
-from heliograph.lane.settling import Unsettled
 from heliograph.ledger.loss_outcomes import Outcome
 from heliograph.ledger.model import Entry
 from heliograph.ledger.partition_remap import row_of, turn_of
 from heliograph.ledger.runs import OpenPage, Page
+from heliograph.ledger.tail import Unsettled
 
 INSPECTED = (TargetTruncated.code, TargetTopicLost.code)
 """What the target's log tells more about."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from heliograph.lane.rate_limiter import LIMIT
+from heliograph.ledger.formats import LIMIT
 
 log = logging.getLogger("heliograph")
 

@@ -8,6 +8,8 @@ removed on the source goes from the target too.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from heliograph.config.settings import Flow, TopicSync
 from heliograph.errors import ConfigError
 from heliograph.kafka.admin.topic_configs import TopicConfigs
@@ -50,3 +52,47 @@ def _is_excluded(key: str, sync: TopicSync) -> bool | ConfigError:
 def first_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, str]:
     """What a copy is made with."""
     return {key: value for key, value in carried_configs(source, sync).items() if value is not None}
+
+
+class ConfigChange(NamedTuple):
+    """What is to be changed of one setting of one topic of the target."""
+
+    key: str
+    old: str | None
+    """In force now; None: not told."""
+    new: str | None
+    """To be set on the topic; None: what is set on the topic is taken away, and the target's default is in force."""
+    was_set: bool
+    """Whether the old value is the topic's own, and not a default."""
+
+    def __str__(self) -> str:
+        old = _shown(self.old) if self.was_set else f"{_shown(self.old)} (default)"
+        return f"{self.key} {old} -> {'default' if self.new is None else _shown(self.new)}"
+
+
+def plan_config_sync(source: TopicConfigs, target: TopicConfigs, sync: TopicSync) -> list[ConfigChange]:
+    """The changes that make a target topic's settings follow its source's; none if they do.
+
+    `source` and `target` are all settings of the topic on either side (`describe_topics`), and `sync` is
+    `flow.topic_sync`, which has the patterns to exclude and whose defaults count. A setting that the target does not
+    know is left out; `unknown_configs` names it. Ask `follows_configs` first whether the copy of a topic is to follow
+    it at all.
+    """
+    changes = []
+    for key, wanted in carried_configs(source, sync).items():
+        there = target.get(key)
+        if there is None or there.is_read_only:
+            continue
+        own = there.value if there.is_own else None
+        if own != wanted:
+            changes.append(ConfigChange(key, there.value, wanted, there.is_own))
+    return changes
+
+
+def unknown_configs(source: TopicConfigs, target: TopicConfigs, sync: TopicSync) -> set[str]:
+    """Settings that the copy should have and its cluster does not know, being older or another product."""
+    return {key for key, wanted in carried_configs(source, sync).items() if wanted is not None and key not in target}
+
+
+def _shown(value: str | None) -> str:
+    return "none" if value is None else value or '""'

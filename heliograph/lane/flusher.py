@@ -17,9 +17,10 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import Group, KeyValue, append_all
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.partition_copy import PartitionCopy, State
-from heliograph.lane.rate_limiter import LIMIT, Pace
+from heliograph.lane.rate_limiter import Pace
 from heliograph.lane.shared_target import SharedEnd
 from heliograph.ledger import formats
+from heliograph.ledger.formats import LIMIT
 from heliograph.ledger.model import FlowTerms
 from heliograph.ledger.runs import Page
 from heliograph.ledger.source_snapshot import Change, Changed

@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 from heliograph.kafka.throttle import MutedTime
 
-LIMIT = "max.bytes.per.second"
-"""The key; it also stands where a cluster's alias does when a lane tells who keeps it waiting."""
 BURST_S = 0.4
 """What a lane did not send while it had nothing is made up for, up to this: at most 4 % too much in ten seconds."""
 PORTION_S = 0.05

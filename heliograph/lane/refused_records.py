@@ -1,4 +1,4 @@
-"""Records that cannot be copied: which they are, and their coordinates as they are kept. Pure.
+"""Finds which records cannot be copied. Pure.
 
 The target's answer names the records at fault by their index in the batch, or only that the batch was refused;
 then the lane sends less at a time until one record stands alone. A batch that cannot be read is refused whole.
@@ -7,16 +7,13 @@ then the lane sends less at a time until one record stands alone. A batch that c
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from heliograph.errors import CorruptBatch, RecordRefused
 from heliograph.kafka.batch import Record, iter_records, parse_header
 from heliograph.lane.partition_copy import Piece
 
-VERSION = 1
 REFUSALS = {
     10: "it is larger than the target's max.message.bytes",
     18: "it is larger than the target's segment",
@@ -27,58 +24,6 @@ REFUSALS = {
 MAX_STRETCH = 500
 """Records that are given up at a time; more of them in a row are met again."""
 KEY_BYTES = 192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
-    """A record of the source that was left out, or a batch of them that could not be read."""
-
-    topic: str
-    partition: int
-    offset: int
-    last_offset: int
-    timestamp: int
-    size: int
-    key: str | None
-    """The first bytes in base64; None: it has no key, or it is not known."""
-    code: int
-    """Kafka's error code; 2 for a corrupt batch of the source."""
-    why: str
-    time_ms: int
-
-    def encode(self, group_id: str) -> tuple[bytes, bytes]:
-        key = ["rejected", group_id, self.topic, self.partition, self.offset]
-        value = {
-            "v": VERSION,
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "last": self.last_offset,
-            "timestamp": self.timestamp,
-            "size": self.size,
-            "key": self.key,
-            "code": self.code,
-            "why": self.why,
-            "ms": self.time_ms,
-        }
-        return _compact(key), _compact(value)
-
-
-def _compact(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def rejected_of(where: tuple[str, int], details: Mapping[str, Any], *, now_ms: int) -> Iterator[Rejected]:
-    """The coordinates that a refusal's details carry."""
-    for record in details["rejected"]:
-        yield Rejected(
-            topic=where[0],
-            partition=where[1],
-            code=int(details["error_code"]),
-            why=str(details["cause"]),
-            time_ms=now_ms,
-            **record,
-        )
 
 
 def refused_by_target(

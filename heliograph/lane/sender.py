@@ -36,10 +36,10 @@ from heliograph.lane.errors import was_forestalled, was_refused
 from heliograph.lane.partition_copy import PartitionCopy, Piece, Spawn, State
 from heliograph.lane.rate_limiter import Pace
 from heliograph.lane.refused_records import REFUSALS, refused_by_target
-from heliograph.lane.settling import Unsettled, look_between
 from heliograph.lane.settling_logs import TargetLog
 from heliograph.lane.shared_target import SharedEnd
 from heliograph.ledger.model import FlowTerms
+from heliograph.ledger.tail import Unsettled, look_between
 
 MAX_REQUESTS = 5
 CHANNEL_COPIES = 64

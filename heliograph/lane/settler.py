@@ -29,10 +29,11 @@ from heliograph.lane import errors
 from heliograph.lane.batches.provenance import marks_of_count
 from heliograph.lane.fetch_memory import FetchMemory
 from heliograph.lane.partition_copy import PartitionCopy, Spawn, State
-from heliograph.lane.settling import Settled, Tail, Unsettled, is_last_of_ours, read_tails, settle
+from heliograph.lane.settling import Settled, settle
 from heliograph.lane.settling_logs import SourceLog, TargetLog
 from heliograph.lane.settling_room import Place, SettlingRoom
 from heliograph.ledger.model import NOT_LATE, FlowTerms
+from heliograph.ledger.tail import Tail, Unsettled, is_last_of_ours, read_tails
 
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0

@@ -48,6 +48,8 @@ from heliograph.ledger.untrusted_json import (
     take,
 )
 
+LIMIT = "max.bytes.per.second"
+"""The key of a flow's own limit; it also stands where a cluster's alias does when a lane tells who keeps it waiting."""
 VERSION = 1
 SOURCE_CONNECTOR = "MirrorSourceConnector"
 
@@ -166,7 +168,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """A lane's word to its driver: a cluster's quota, or the flow's own limit (`pace.LIMIT` in the place of the alias),
+    """A lane's word to its driver: a cluster's quota, or the flow's own limit (`LIMIT` in the place of the alias),
     kept it waiting for so long since it last told."""
 
     cluster: str

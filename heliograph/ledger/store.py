@@ -27,7 +27,6 @@ from heliograph.kafka.log import (
     read_whole,
 )
 from heliograph.kafka.types import TopicPartition
-from heliograph.lane.refused_records import Rejected
 from heliograph.ledger import formats
 from heliograph.ledger.kept_acls import KeptAcls
 from heliograph.ledger.lease import Lease
@@ -37,6 +36,7 @@ from heliograph.ledger.losses import Loss
 from heliograph.ledger.lost_records import lost_records
 from heliograph.ledger.model import Entry, FlowTerms
 from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.rejected_records import Rejected
 from heliograph.ledger.runs import Page
 from heliograph.ledger.source_snapshot import Seen
 from heliograph.ledger.unreadable_records import RefusedRecords

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from heliograph.client import MirrorClient
 from heliograph.config.settings import Flow, Settings
-from heliograph.control.group_sync import Moved, move_forward
 from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.cluster_access import Role, cluster_of
+from heliograph.ledger.group_commits import Moved, move_forward
 from heliograph.names.filters import NameFilter
 from heliograph.recovery.forms import By
 

@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from heliograph.config.settings import Flow, Settings
-from heliograph.control.acls import in_lots
 from heliograph.errors import HeliographError
-from heliograph.kafka.admin.acls import Acl, create_acls, describe_acls
+from heliograph.kafka.admin.acls import Acl, create_acls, describe_acls, in_lots
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of

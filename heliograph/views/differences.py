@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
-from heliograph.control.topic_configs import plan_config_sync
-from heliograph.flow.topic_configs import follows_configs
+from heliograph.flow.topic_configs import follows_configs, plan_config_sync
 from heliograph.kafka.admin.topic_configs import TopicConfigs, describe_topics
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC, Troubles

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
-from heliograph.control.group_sync import plan_sync
 from heliograph.control.source_watch import Watch, plan_log_ends
 from heliograph.errors import Unreachable
 from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import formats, store
 from heliograph.ledger.exposure import Exposure, exposure_of
+from heliograph.ledger.group_commits import plan_sync
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.mm2_offset_syncs import SyncStore
 from heliograph.ledger.mm2_records import Checkpoint

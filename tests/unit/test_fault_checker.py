@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from heliograph.errors import SecondWriter
 from heliograph.kafka.batch import encode_batch, parse_header
-from heliograph.lane import settling
+from heliograph.ledger import tail as tails
 from heliograph.ledger.loss_outcomes import GoOn, Outcome, never_written_down
 from heliograph.ledger.losses import loss_of
 from tests.cluster.mirror import Record
@@ -192,7 +192,7 @@ def test_what_was_acknowledged_and_is_not_on_the_source_is_named() -> None:
 def unproven(topic: str, partition: int, records: int, *, at: int, since_ms: int = 0) -> str:
     """What a mirror logs."""
     entry = ENTRY.moved(source_offset=at)
-    error = settling._unproven(replace(ASSIGNMENT, topic=topic, partition=partition), entry, records, "why")
+    error = tails.unproven(replace(ASSIGNMENT, topic=topic, partition=partition), entry, records, "why")
     outcome = Outcome(error.code, str(error), entry, error.details)
     answer = str(GoOn(at))
     return loss_of((topic, partition), outcome, flow="a->b", answer=answer, since_ms=since_ms, now_ms=0).text
@@ -221,7 +221,7 @@ def test_losses_that_no_fault_causes_are_false() -> None:
 
 
 def test_a_later_count_announces_its_repeats_too() -> None:
-    tail = settling.Tail(settling.Unsettled(ASSIGNMENT, ENTRY.moved(source_offset=40), 7), [7])
+    tail = tails.Tail(tails.Unsettled(ASSIGNMENT, ENTRY.moved(source_offset=40), 7), [7])
     batch = parse_header(encode_batch(new_records(0, 5), producer_id=7, producer_epoch=3, base_sequence=0))
     tail.take(batch, memoryview(b""))
     with pytest.raises(SecondWriter) as caught:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.types import TopicPartition
-from heliograph.lane.refused_records import Rejected
 from heliograph.ledger import formats
 from heliograph.ledger.kept_acls import KeptAcls
 from heliograph.ledger.lease import Lease, Process, Tenancy
@@ -20,6 +19,7 @@ from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import Entry
 from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.rejected_records import Rejected
 from heliograph.ledger.runs import Page, Run
 from heliograph.ledger.source_snapshot import (
     Change,

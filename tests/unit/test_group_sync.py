@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph.control.group_sync import GroupSync, move_forward
+from heliograph.control.group_sync import GroupSync
 from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.types import TopicPartition
+from heliograph.ledger.group_commits import move_forward
 from tests.fake_cluster import DESCRIBE_GROUPS, OFFSET_COMMIT, OFFSET_FETCH, Call, FakeCluster, FakeGroup
 from tests.unit.test_cluster import client, run
 

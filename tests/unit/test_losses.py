@@ -14,12 +14,12 @@ from heliograph.config import parse_settings
 from heliograph.flow.loss_book import Losses
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.cluster import Cluster
-from heliograph.lane.refused_records import Rejected
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import GoOn, Outcome, Stop, outcome_of, source_made_anew, target_made_anew
 from heliograph.ledger.losses import Loss, acknowledged, loss_of, merge, newest
 from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.rejected_records import Rejected
 from tests.unit.logs import ENTRY
 
 AT = ENTRY.moved(count=3, n=40, source_offset=40, target_offset=140, source_end=200)

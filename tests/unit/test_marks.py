@@ -15,10 +15,11 @@ from heliograph.kafka.codec.primitives import encode_varint
 from heliograph.lane.batches.provenance import KEY, Marks, mark_of
 from heliograph.lane.batches.records import reencode
 from heliograph.lane.partition_copy import PartitionCopy
-from heliograph.lane.settling import Settled, Unsettled, look_between, read_tails, settle
+from heliograph.lane.settling import Settled, settle
 from heliograph.ledger.ledger import Grade, PartitionLedger
 from heliograph.ledger.model import MEMORY_MS, Entry
 from heliograph.ledger.runs import OpenPage, Run
+from heliograph.ledger.tail import Unsettled, look_between, read_tails
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, new_records, plain_batch
 
 HERE, THERE, ELSEWHERE = mark_of("id-a", "t"), mark_of("id-b", "t"), mark_of("id-c", "t")

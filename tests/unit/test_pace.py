@@ -14,8 +14,9 @@ from heliograph.driver.plan import key_of
 from heliograph.driver.rate_shares import FLOOR, plan_shares, share_out
 from heliograph.flow.throttling import Throttling
 from heliograph.lane import flusher
-from heliograph.lane.rate_limiter import BURST_S, LIMIT, PORTION_S, Pace
+from heliograph.lane.rate_limiter import BURST_S, PORTION_S, Pace
 from heliograph.ledger import formats
+from heliograph.ledger.formats import LIMIT
 from heliograph.ledger.model import Assignment, EpochPlan
 from tests.fake_cluster import FETCH
 from tests.unit.lanes import HEAVY, World, numbers, recent, run

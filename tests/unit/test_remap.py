@@ -21,7 +21,7 @@ from heliograph.flow.partition_mapping import Places
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.partition_copy import PartitionCopy
-from heliograph.lane.settling import Settled, Unsettled, read_tails, settle
+from heliograph.lane.settling import Settled, settle
 from heliograph.lane.shared_target import share_ends
 from heliograph.ledger import formats
 from heliograph.ledger.counts import source_at
@@ -31,6 +31,7 @@ from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.model import Assignment, Entry
 from heliograph.ledger.partition_remap import ROWS_OF_A_TURN, SAME, plan_modulo, row_of, target_partition
 from heliograph.ledger.source_snapshot import GroupCommit
+from heliograph.ledger.tail import Unsettled, read_tails
 from tests.unit.logs import ENTRY, MemoryLog, plain_batch
 
 GROUP, LEDGER, OFFSETS = "a-mm2", "mm2-ledger.a.internal", "mm2-offsets.a.internal"

@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow, TopicSync
-from heliograph.control.topic_configs import ConfigChange, plan_config_sync, unknown_configs
-from heliograph.flow.topic_configs import NEVER, first_configs, follows_configs
+from heliograph.flow.topic_configs import (
+    NEVER,
+    ConfigChange,
+    first_configs,
+    follows_configs,
+    plan_config_sync,
+    unknown_configs,
+)
 from heliograph.kafka.admin.topic_configs import OF_BROKER_FILE, OF_KAFKA, OF_TOPIC, ConfigEntry, TopicConfigs
 from tests.unit.samples import BASE
 

@@ -5,7 +5,7 @@ Words are those of Kafka's own tools. A rule of a kind that is not known here, f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,8 @@ from heliograph.kafka.cluster import Cluster, refused
 WILDCARD = "*"
 """As a literal name: every resource of the type. As a host: every host."""
 CLUSTER_NAME = "kafka-cluster"
+AT_ONCE = 500
+"""Rules that are made or removed with one request."""
 _ANY = 1
 _DENY, _ALLOW = 2, 3
 _CLUSTER_AUTHORIZATION_FAILED = 31
@@ -221,3 +223,8 @@ def _maybe_acl(resource: Any, pattern: int, rule: Any) -> Acl | None:
 
 def _number(words: Mapping[int, StrEnum], word: StrEnum) -> int:
     return next(number for number, known in words.items() if known is word)
+
+
+def in_lots(acls: Sequence[Acl]) -> Iterator[Sequence[Acl]]:
+    """Split rules into requests of a size that brokers take."""
+    return (acls[at : at + AT_ONCE] for at in range(0, len(acls), AT_ONCE))
