@@ -14,7 +14,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.kafka.types import BrokerAddress, TopicPartition
 from heliograph.ledger import formats
-from heliograph.ledger.formats import Claim
+from heliograph.ledger.formats import ProducerClaim
 from heliograph.ledger.model import Entry
 from heliograph.ledger.runs import PAGE_RUNS, OpenPage, Run
 from heliograph.ledger.source_snapshot import GroupCommit, SeenGroup
@@ -56,7 +56,7 @@ async def _write(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> No
 
 def _records(work: LedgerWork, alias: str, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
     group_id = f"{alias}-mm2"
-    claim = Claim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
+    claim = ProducerClaim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
     yield formats.encode_claim(group_id, claim)
     end, target = work.runs * _STEP, work.runs * _RUN
     for partition in range(work.partitions):

@@ -48,7 +48,7 @@ from bench.works import (
     Stage,
     Work,
 )
-from heliograph.lab import ORDINARY_JVM, Authority, Cluster, ClusterSpec, Lab
+from heliograph.lab import ORDINARY_JVM, Authority, ClusterSpec, Lab, LabCluster
 
 _CLUSTERS = ("src", TARGET)
 _MECHANISM = "SCRAM-SHA-512"
@@ -358,7 +358,7 @@ class Session:
         return [name for name in names if not name.startswith("__") and name not in self._kept]
 
 
-def client_keys(cluster: Cluster, security: str) -> dict[str, str]:
+def client_keys(cluster: LabCluster, security: str) -> dict[str, str]:
     """How a client comes in: by the plain listener, or by the one named."""
     if not security:
         return {"bootstrap.servers": cluster.bootstrap}

@@ -17,7 +17,7 @@ MOST_CAUSES = 50
 OTHER_CAUSES = 'further causes; "heliograph topics" has each partition\'s own'
 
 
-class Spell:
+class Outage:
     """One job's trouble, from the first failure to the next success."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -95,7 +95,7 @@ class Unwritten:
 
     def __init__(self, flow: str, clock: Clock = time.monotonic) -> None:
         self._flow = flow
-        self._spell = Spell(clock)
+        self._spell = Outage(clock)
 
     def note(self, behind: Sequence[int]) -> None:
         """By how many records each position is, of those that are."""

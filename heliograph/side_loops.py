@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from heliograph.errors import HeliographError, named
-from heliograph.outage_log import Clock, Spell
+from heliograph.outage_log import Clock, Outage
 
 log = logging.getLogger("heliograph")
 
@@ -60,7 +60,7 @@ class SideLoop:
         self._what = what
         self._again = again or f"{what}: works again"
         self._final = final
-        self._spell = Spell(clock)
+        self._spell = Outage(clock)
         self.error: HeliographError | None = None
         """Of the last try; None if it succeeded."""
         self.failures = 0

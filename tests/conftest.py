@@ -6,7 +6,7 @@
     mid, mid_too      one broker each, 3.9.1
     old               one broker, 2.4.1, with ZooKeeper
 
-Each is a `heliograph.lab.Cluster`. A broker that a test stopped or killed is started again after the test.
+Each is a `heliograph.lab.LabCluster`. A broker that a test stopped or killed is started again after the test.
 Topics are the test's own affair: use names of your own. After a module its topics are deleted, and so are the clusters
 that it started for itself: what it leaves, under names that others use too, is in nobody's way. Logs of a failed run
 are copied to artifacts/.
@@ -24,7 +24,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from heliograph.lab import Authority, Cluster, ClusterSpec, Lab
+from heliograph.lab import Authority, ClusterSpec, Lab, LabCluster
 from tests.cluster.mirror import ALL_ON_SPARK, delete_topics, topics
 from tests.evidence import Evidence
 from tests.longreport import LongReport
@@ -127,23 +127,23 @@ def _clean_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def pair(lab: Lab) -> tuple[Cluster, Cluster]:
+def pair(lab: Lab) -> tuple[LabCluster, LabCluster]:
     lab.start([ClusterSpec(alias="primary"), ClusterSpec(alias="backup")])
     return lab.cluster("primary"), lab.cluster("backup")
 
 
 @pytest.fixture(scope="session")
-def primary(pair: tuple[Cluster, Cluster]) -> Cluster:
+def primary(pair: tuple[LabCluster, LabCluster]) -> LabCluster:
     return pair[0]
 
 
 @pytest.fixture(scope="session")
-def backup(pair: tuple[Cluster, Cluster]) -> Cluster:
+def backup(pair: tuple[LabCluster, LabCluster]) -> LabCluster:
     return pair[1]
 
 
 @pytest.fixture(scope="session")
-def trio(lab: Lab) -> Cluster:
+def trio(lab: Lab) -> LabCluster:
     config = {
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "default.replication.factor": "2",
@@ -153,25 +153,25 @@ def trio(lab: Lab) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def old(lab: Lab) -> Cluster:
+def old(lab: Lab) -> LabCluster:
     lab.start([ClusterSpec(alias="old", version="2.4.1")])
     return lab.cluster("old")
 
 
 @pytest.fixture(scope="session")
-def mid(lab: Lab) -> Cluster:
+def mid(lab: Lab) -> LabCluster:
     lab.start([ClusterSpec(alias="mid", version="3.9.1")])
     return lab.cluster("mid")
 
 
 @pytest.fixture(scope="session")
-def mid_too(lab: Lab) -> Cluster:
+def mid_too(lab: Lab) -> LabCluster:
     lab.start([ClusterSpec(alias="mid-too", version="3.9.1")])
     return lab.cluster("mid-too")
 
 
 @pytest.fixture(scope="session")
-def secured(lab: Lab) -> tuple[Cluster, Cluster]:
+def secured(lab: Lab) -> tuple[LabCluster, LabCluster]:
     """Sessions end after 10 s, so that whoever stays longer has to log in again."""
     brief = {"connections.max.reauth.ms": "10000"}
     lab.start([ClusterSpec(alias=alias, authority=Authority(), config=brief) for alias in ("north", "south")])
@@ -179,10 +179,10 @@ def secured(lab: Lab) -> tuple[Cluster, Cluster]:
 
 
 @pytest.fixture(scope="session")
-def north(secured: tuple[Cluster, Cluster]) -> Cluster:
+def north(secured: tuple[LabCluster, LabCluster]) -> LabCluster:
     return secured[0]
 
 
 @pytest.fixture(scope="session")
-def south(secured: tuple[Cluster, Cluster]) -> Cluster:
+def south(secured: tuple[LabCluster, LabCluster]) -> LabCluster:
     return secured[1]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import typer
 
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from heliograph.render import OutputFormat, Row, render_rows
 from heliograph.tables import NONE, Cells, Layout, Level, Screen, screen_of
 
@@ -33,7 +33,7 @@ def _by_word(column: str, levels: Mapping[str, Level], default: Level) -> Callab
 def _flow_level(row: Cells) -> Level:
     if row["ready"] == "yes":
         return Level.GOOD
-    return Level.BAD if row["state"] == State.RUNNING else Level.REST
+    return Level.BAD if row["state"] == ConnectorState.RUNNING else Level.REST
 
 
 def _group_level(row: Cells) -> Level:

@@ -23,7 +23,7 @@ from heliograph.text import printable
 
 if TYPE_CHECKING:
     from heliograph.recovery.offsets_file import Given
-    from heliograph.recovery.positions import Changed, Place, Planner
+    from heliograph.recovery.positions import ChangedPositions, Planner, PositionRow
 
 positions_app = typer.Typer(
     help="Where the copies of a flow stand: list, set and reset positions.",
@@ -61,7 +61,7 @@ def positions_list(
     flows = settings.enabled_flows if name is None else (flow_named(settings, name),)
     if output is PositionsFormat.CONNECT and len(flows) != 1:
         raise typer.BadParameter("this form is for one flow", param_hint="--flow")
-    found: list[Place] = []
+    found: list[PositionRow] = []
     problems: list[str] = []
     for flow in flows:
         try:
@@ -78,7 +78,7 @@ def positions_list(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _show_places(found: Sequence[Place], flow: Flow | None, output: PositionsFormat) -> None:
+def _show_places(found: Sequence[PositionRow], flow: Flow | None, output: PositionsFormat) -> None:
     rows = [place.row() for place in found]
     if output is PositionsFormat.CSV:
         typer.echo(exact(render_csv(rows)), nl=False)
@@ -203,7 +203,7 @@ def _read(file: Path, flow: Flow) -> list[Given]:
 def _change(settings: Settings, flow: Flow, plan: Planner, *, execute: bool, output: OutputFormat) -> None:
     from heliograph.recovery.positions import apply_changes, plan_changes
 
-    changed: Changed = asyncio.run((apply_changes if execute else plan_changes)(settings, flow, plan))
+    changed: ChangedPositions = asyncio.run((apply_changes if execute else plan_changes)(settings, flow, plan))
     number = counted(len(changed.changes), "position")
     conclusion = (
         f"{number} written; they take effect at the next start" if execute else f"{number}; nothing was written"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.findings import Config, ConfigEntry, Report
 from heliograph.config.keys.client_settings import CLIENT_NAMES
 from heliograph.config.keys.table import DEFAULTS
 from heliograph.config.keys.typed_reader import Reader
@@ -31,7 +31,7 @@ WHERE = "client properties"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ClientAccess:
     """The way to a cluster."""
 
     alias: str
@@ -51,8 +51,8 @@ class LedgerPlace(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     policy: ReplicationPolicy
-    admin: Access
-    consumer: Access
+    admin: ClientAccess
+    consumer: ClientAccess
     ledgers: Mapping[str, LedgerPlace] = field(default_factory=dict)
     """By source alias, where it is not the usual place."""
     group_id: str | None = None
@@ -71,7 +71,7 @@ class ClientSettings:
 def read_properties(properties: Mapping[str, str]) -> ClientSettings:
     """Placeholders in the values are looked up; raises ConfigError."""
     report, resolver = Report(WHERE), Resolver()
-    entries = {key: Entry(key, value) for key, value in properties.items()}
+    entries = {key: ConfigEntry(key, value) for key, value in properties.items()}
     config = resolver.resolve_all(entries, report)
     report.raise_errors()
     groups, topics = (build_renames(Reader(config), family, report) for family in (GROUP_RENAME, TOPIC_RENAME))
@@ -90,7 +90,7 @@ def read_properties(properties: Mapping[str, str]) -> ClientSettings:
     )
 
 
-def _access(config: Config, resolver: Resolver, role: str) -> Access:
+def _access(config: Config, resolver: Resolver, role: str) -> ClientAccess:
     own = {name: config[f"{role}.{name}"] for name in CLIENT_NAMES if f"{role}.{name}" in config}
     merged = {name: config[name] for name in CLIENT_NAMES if name in config} | own
     servers = merged.pop("bootstrap.servers", None)
@@ -102,10 +102,10 @@ def _access(config: Config, resolver: Resolver, role: str) -> Access:
     references = {name: entry.reference for name, entry in merged.items() if entry.reference}
     values = {name: entry.value for name, entry in merged.items() if name not in references}
     security = Security(protocol, values, references, resolver.reader())
-    return Access(alias=str(bootstrap[0]), bootstrap=bootstrap, security=security)
+    return ClientAccess(alias=str(bootstrap[0]), bootstrap=bootstrap, security=security)
 
 
-def _addresses(servers: Entry | None) -> tuple[BrokerAddress, ...]:
+def _addresses(servers: ConfigEntry | None) -> tuple[BrokerAddress, ...]:
     texts = [text for text in split_list(servers.value) if text] if servers else []
     if not texts:
         raise ConfigError("there are no bootstrap.servers", where=WHERE, remedy="give them as host:port")
@@ -130,7 +130,7 @@ def _policy(config: Config) -> ReplicationPolicy:
     )
 
 
-def _flag(entry: Entry) -> bool:
+def _flag(entry: ConfigEntry) -> bool:
     try:
         return bool(parse_value(DEFAULTS[entry.key], entry.value))
     except BadValue as error:
@@ -171,13 +171,13 @@ def settings_of_flow(settings: Settings, flow: Flow) -> ClientSettings:
     )
 
 
-def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> Access:
+def _access_of(settings: Settings, alias: str, flows: Iterable[Flow]) -> ClientAccess:
     cluster = settings.clusters[alias]
     own = Way(addresses(cluster.bootstrap_servers), cluster_security(settings, cluster))
     way = next((way_of(settings, flow, Role.TARGET_ADMIN) for flow in flows), own)
     if not way.bootstrap:
         raise ConfigError(f'cluster "{alias}" has no bootstrap servers', where=settings.file)
-    return Access(alias=alias, bootstrap=way.bootstrap, security=way.security)
+    return ClientAccess(alias=alias, bootstrap=way.bootstrap, security=way.security)
 
 
 def _common_policy(flows: Iterable[Flow], *, where: str) -> ReplicationPolicy:

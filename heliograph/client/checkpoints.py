@@ -1,4 +1,4 @@
-"""Groups' offsets by the checkpoints on a target, MirrorMaker 2's or ours. `Found` is pure, `read_checkpoints` reads.
+"""Groups' offsets by the checkpoints on a target, MirrorMaker 2's or ours. `FoundCheckpoints` is pure.
 
 The last checkpoint of a partition counts. What is none is passed over and counted, where Java's client fails on some
 of it: a null key or value, a negative offset.
@@ -45,7 +45,7 @@ Wanted = Callable[[str], bool]
 
 
 @dataclass(slots=True)
-class Found:
+class FoundCheckpoints:
     """What the records of a checkpoints topic say, as far as they were taken."""
 
     wanted: Wanted
@@ -77,7 +77,7 @@ class Found:
             del self.groups[deleted.group]
 
 
-async def read_checkpoints(cluster: Cluster, topic: str, found: Found) -> None:
+async def read_checkpoints(cluster: Cluster, topic: str, found: FoundCheckpoints) -> None:
     """All records up to the end of now. Like Java's client it reads partition 0, and uncommitted records too."""
     if topic not in (await cluster.refresh([topic])).topics:
         raise BrokerRefused(

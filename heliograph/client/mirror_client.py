@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from heliograph.client import names
-from heliograph.client.access import Access, ClientSettings, read_config, read_properties, settings_of_flow
-from heliograph.client.checkpoints import Found, Offsets, Wanted, read_checkpoints
+from heliograph.client.access import ClientAccess, ClientSettings, read_config, read_properties, settings_of_flow
+from heliograph.client.checkpoints import FoundCheckpoints, Offsets, Wanted, read_checkpoints
 from heliograph.client.ledger import read_ledger, translate_groups, translate_positions
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import Unreachable
@@ -152,7 +152,7 @@ class MirrorClient:
     def _by_checkpoint(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
         topic = self.replication_policy.checkpoints_topic(alias)
         renames = self._settings.renames_of(alias)
-        found = Found(lambda name: wanted(name) or any(map(wanted, renames.origins(name))))
+        found = FoundCheckpoints(lambda name: wanted(name) or any(map(wanted, renames.origins(name))))
 
         async def read(cluster: Cluster) -> None:
             with contextlib.suppress(TimeoutError):
@@ -226,11 +226,11 @@ class MirrorClient:
         self.skipped[topic] += number
 
 
-def _too_slow(access: Access, timeout_s: float) -> Unreachable:
+def _too_slow(access: ClientAccess, timeout_s: float) -> Unreachable:
     return Unreachable(f"no answer within {timeout_s:g} s", where=f'"{access.alias}"')
 
 
-def _ask(access: Access, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+def _ask(access: ClientAccess, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     """Put a question to a cluster, wherever we are: in a thread of its own beside an event loop that runs here."""
 
     async def ask() -> T:

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from heliograph.config.files.parts import (
     Connector,
+    ConnectorState,
     FlowParts,
     Parts,
-    State,
     source_admin,
     source_connection,
     source_consumer,
@@ -21,7 +21,7 @@ from heliograph.config.files.parts import (
     target_producer,
     under,
 )
-from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.findings import Config, ConfigEntry, FilePlace, Report
 from heliograph.config.keys.client_settings import CLIENT_NAMES
 from heliograph.config.keys.typed_reader import Connectors as _Connectors
 from heliograph.config.keys.typed_reader import Reader as _Reader
@@ -39,8 +39,8 @@ from heliograph.config.settings import (
     Checkpoints,
     ClusterSettings,
     Flow,
-    Heartbeats,
-    OffsetSyncs,
+    HeartbeatSettings,
+    OffsetSyncSettings,
     Settings,
     TopicSync,
 )
@@ -77,7 +77,7 @@ def build_settings(
         lease_ms=top.number("lease.ms"),
         executor_secrets=top.text("executor.secrets"),
         executor_packages=top.text("executor.packages"),
-        other_heartbeats=_read_heartbeats(top, State(top.text("heartbeats.state"))) if everywhere else None,
+        other_heartbeats=_read_heartbeats(top, ConnectorState(top.text("heartbeats.state"))) if everywhere else None,
         only_targets=tuple(only_targets),
         elsewhere=tuple(flow for flow in all_flows if only_targets and flow.target not in only_targets),
         resources=tuple(part.resource for part in parts if part.resource is not None),
@@ -125,7 +125,7 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
         refresh_topics_enabled=flow.flag("refresh.topics.enabled"),
         refresh_topics_interval_s=flow.number("refresh.topics.interval.seconds"),
         topic_sync=_build_topic_sync(parts, flow, report),
-        offset_syncs=OffsetSyncs(
+        offset_syncs=OffsetSyncSettings(
             enabled=flow.flag("emit.offset-syncs.enabled"),
             location=flow.text("offset-syncs.topic.location"),
             lag_max=flow.number("offset.lag.max"),
@@ -191,7 +191,7 @@ def _with_addresses(config: Config, report: Report) -> Config:
     return rest | ({"bootstrap.servers": replace(servers, value=",".join(addresses))} if addresses else {})
 
 
-def _addresses(servers: Entry, name: str, report: Report) -> list[str]:
+def _addresses(servers: ConfigEntry, name: str, report: Report) -> list[str]:
     """Bootstrap servers as `host:port`, each once; faults are reported under the key's name."""
     addresses: list[str] = []
     for text in dict.fromkeys(split_list(servers.value)) if not servers.is_missing else ():
@@ -244,24 +244,24 @@ def _build_checkpoints(parts: FlowParts, flow: _Reader, report: Report) -> Check
     )
 
 
-def _build_heartbeats(parts: FlowParts, flow: _Reader) -> Heartbeats | None:
+def _build_heartbeats(parts: FlowParts, flow: _Reader) -> HeartbeatSettings | None:
     """A heartbeat connector runs whether or not its flow is enabled."""
     if Connector.HEARTBEAT not in parts.connectors or not flow.flag("emit.heartbeats.enabled"):
         return None
     return _read_heartbeats(flow, _state(parts, Connector.HEARTBEAT, flow, "heartbeats.state"))
 
 
-def _read_heartbeats(flow: _Reader, state: State) -> Heartbeats:
-    return Heartbeats(
+def _read_heartbeats(flow: _Reader, state: ConnectorState) -> HeartbeatSettings:
+    return HeartbeatSettings(
         state=state,
         interval_s=flow.number("emit.heartbeats.interval.seconds"),
         replication_factor=flow.number("heartbeats.topic.replication.factor"),
     )
 
 
-def _state(parts: FlowParts, kind: Connector, flow: _Reader, name: str) -> State:
+def _state(parts: FlowParts, kind: Connector, flow: _Reader, name: str) -> ConnectorState:
     """As a resource says it, else as a property file does."""
-    return parts.states.get(kind) or State(flow.text(name))
+    return parts.states.get(kind) or ConnectorState(flow.text(name))
 
 
 def _texts(config: Config) -> dict[str, str]:
@@ -378,7 +378,7 @@ def _report_nothing(parts: Sequence[Parts], settings: Settings, report: Report) 
     report.error("nothing-to-run", f"nothing to run: no flow{ending} is enabled", place, remedy=remedy)
 
 
-def _clusters_entry(parts: Iterable[Parts]) -> Entry | None:
+def _clusters_entry(parts: Iterable[Parts]) -> ConfigEntry | None:
     """Of a property file: the place of what concerns a cluster that nothing else is said of."""
     return next((part.top["clusters"] for part in parts if "clusters" in part.top), None)
 
@@ -427,7 +427,7 @@ def _difference(one: ClusterSettings, other: ClusterSettings) -> str:
 
 
 def _build_cluster(
-    alias: str, config: Config, report: Report, *, needed: bool, place: Entry | Place | None
+    alias: str, config: Config, report: Report, *, needed: bool, place: ConfigEntry | FilePlace | None
 ) -> ClusterSettings:
     servers = config.get("bootstrap.servers")
     addresses = _addresses(servers, f"{alias}.bootstrap.servers", report) if servers else []

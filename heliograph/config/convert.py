@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 
 from heliograph.config.files.layers import BYTE_ARRAY_CONVERTER
-from heliograph.config.files.parts import ROLES, Connector, FlowParts, Parts, State, without_copies
+from heliograph.config.files.parts import ROLES, Connector, ConnectorState, FlowParts, Parts, without_copies
 from heliograph.config.files.properties import property_line
 from heliograph.config.files.resource import ALLOWED_IN_CONFIG, ANNOTATION
-from heliograph.config.findings import Config, Entry
+from heliograph.config.findings import Config, ConfigEntry
 from heliograph.config.keys.client_settings import CLIENT_NAMES
 from heliograph.config.keys.key import Scope, Where
 from heliograph.config.keys.key_check import is_secret_name
@@ -241,7 +241,7 @@ def _flag(config: Config, key: str) -> bool:
     return (text or "").strip().lower() == "true"
 
 
-def _own_keys(config: Config, flow: FlowParts, part: Parts) -> Iterator[tuple[str, Entry]]:
+def _own_keys(config: Config, flow: FlowParts, part: Parts) -> Iterator[tuple[str, ConfigEntry]]:
     """A connector's keys without its defaults and without what it has from its clusters."""
     source, target = part.clusters.get(flow.source, {}), part.clusters.get(flow.target, {})
     for key, entry in config.items():
@@ -251,7 +251,7 @@ def _own_keys(config: Config, flow: FlowParts, part: Parts) -> Iterator[tuple[st
             yield key, entry
 
 
-def _is_from(cluster: Config, side: str, key: str, entry: Entry) -> bool:
+def _is_from(cluster: Config, side: str, key: str, entry: ConfigEntry) -> bool:
     for prefix in (f"{side}.cluster.", f"{side}."):
         if key.startswith(prefix) and cluster.get(key[len(prefix) :]) is entry:
             return True
@@ -355,7 +355,7 @@ def _is_of_worker(key: str) -> bool:
     return key in DEFAULTS and DEFAULTS[key].scope in _OF_WORKERS
 
 
-def _worker_keys(flow: FlowParts, part: Parts) -> Iterator[tuple[str, Entry]]:
+def _worker_keys(flow: FlowParts, part: Parts) -> Iterator[tuple[str, ConfigEntry]]:
     """What the worker has from the top level, and the defaults that a resource does not share."""
     cluster = part.clusters[flow.target]
     for key, entry in flow.worker.items():
@@ -388,15 +388,15 @@ def _connector(kind: Connector, config: Config, flow: FlowParts, part: Parts, re
     return {"config": own, "state": str(state)}
 
 
-def _plain_state(entry: Entry | None) -> State | None:
+def _plain_state(entry: ConfigEntry | None) -> ConnectorState | None:
     """A state that can stand in the field for it; one by a placeholder cannot."""
-    return State(entry.value.strip().lower()) if entry is not None and not entry.reference else None
+    return ConnectorState(entry.value.strip().lower()) if entry is not None and not entry.reference else None
 
 
 # -- secrets
 
 
-def _written(key: str, entry: Entry, owner: str, result: Converted) -> str:
+def _written(key: str, entry: ConfigEntry, owner: str, result: Converted) -> str:
     """The value as it may be written: placeholders as they were, secrets by a placeholder of ours."""
     if entry.reference and shown_reference(key, entry.reference) == entry.reference:
         return entry.reference

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from heliograph.config.changes import LIVE
 from heliograph.config.files.resource import ANNOTATION, VERSIONS
-from heliograph.config.files.resource_fields import LEVELS, Role
+from heliograph.config.files.resource_fields import LEVELS, FieldRole
 from heliograph.config.keys.client_keys import CLIENT_KEYS, CONNECTION_KEYS
 from heliograph.config.keys.key import Effect, Key, Scope
 from heliograph.config.keys.table import KEYS, NEVER_READ
 
 _ROLE_WORDS = {
-    Role.READ: "read",
-    Role.PODS: "kept for the pods",
-    Role.POINTLESS: "no effect",
-    Role.LATER: "no effect yet",
+    FieldRole.READ: "read",
+    FieldRole.PODS: "kept for the pods",
+    FieldRole.POINTLESS: "no effect",
+    FieldRole.LATER: "no effect yet",
 }
 
 _FIELD_WORDS = {"replicas": "`0` pauses; another number has no effect"}

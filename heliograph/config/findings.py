@@ -15,7 +15,7 @@ _MAX_TEXT = 2000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class FilePlace:
     """Where something is written; line and column begin at 1."""
 
     file: str
@@ -27,19 +27,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConfigEntry:
     """A key with its value; `place` is None for a default."""
 
     key: str
     value: str = field(repr=False)
-    place: Place | None = None
+    place: FilePlace | None = None
     reference: str = field(default="", repr=False)
     """The value as written, if it has placeholders: what may be shown instead of the value."""
     is_missing: bool = False
     """A placeholder in it could not be resolved; the value is still the text as written."""
 
 
-Config = dict[str, Entry]
+Config = dict[str, ConfigEntry]
 """The keys that one reader gets."""
 
 
@@ -56,7 +56,7 @@ class Finding:
     severity: Severity
     rule: str
     what: str
-    place: Place | None = None
+    place: FilePlace | None = None
     remedy: str = ""
     key: str = ""
 
@@ -78,10 +78,10 @@ class Report:
         self._faults = 0
 
     def add(
-        self, severity: Severity, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = ""
+        self, severity: Severity, rule: str, what: str, at: ConfigEntry | FilePlace | None = None, *, remedy: str = ""
     ) -> None:
-        place = at.place if isinstance(at, Entry) else at
-        key = at.key if isinstance(at, Entry) else ""
+        place = at.place if isinstance(at, ConfigEntry) else at
+        key = at.key if isinstance(at, ConfigEntry) else ""
         finding = Finding(
             severity=severity, rule=rule, what=_shortened(what), place=place, remedy=_shortened(remedy), key=key
         )
@@ -98,19 +98,19 @@ class Report:
                 findings=self.findings,
             )
 
-    def error(self, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = "") -> None:
+    def error(self, rule: str, what: str, at: ConfigEntry | FilePlace | None = None, *, remedy: str = "") -> None:
         self.add(Severity.ERROR, rule, what, at, remedy=remedy)
 
-    def warn(self, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = "") -> None:
+    def warn(self, rule: str, what: str, at: ConfigEntry | FilePlace | None = None, *, remedy: str = "") -> None:
         self.add(Severity.WARNING, rule, what, at, remedy=remedy)
 
-    def inform(self, rule: str, what: str, at: Entry | Place | None = None, *, remedy: str = "") -> None:
+    def inform(self, rule: str, what: str, at: ConfigEntry | FilePlace | None = None, *, remedy: str = "") -> None:
         self.add(Severity.INFO, rule, what, at, remedy=remedy)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """In the order of the file; what has no place comes first."""
-        return tuple(sorted(self._findings, key=lambda finding: finding.place or Place("", 0, 0)))
+        return tuple(sorted(self._findings, key=lambda finding: finding.place or FilePlace("", 0, 0)))
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity is severity)

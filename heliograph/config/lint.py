@@ -17,7 +17,7 @@ from heliograph.config.cycles import (
     unmarked_cycles,
 )
 from heliograph.config.files.parts import FlowParts, Parts
-from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.findings import Config, ConfigEntry, Report
 from heliograph.config.keys.table import DEFAULTS
 from heliograph.config.keys.values import BadValue, parse_value, split_list
 from heliograph.config.name_settings import written_patterns
@@ -69,7 +69,7 @@ def _check_entries(config: Config, report: Report) -> None:
             _check_pattern(entry.value, entry, report)
 
 
-def _number(name: str, entry: Entry) -> int | None:
+def _number(name: str, entry: ConfigEntry) -> int | None:
     key = DEFAULTS.get(name)
     try:
         value = parse_value(key, entry.value) if key is not None else None
@@ -78,7 +78,7 @@ def _number(name: str, entry: Entry) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _check_interval(name: str, entry: Entry, report: Report) -> None:
+def _check_interval(name: str, entry: ConfigEntry, report: Report) -> None:
     seconds = _number(name, entry)
     if seconds is not None and seconds > DAY_S:
         likely = seconds // 1000
@@ -91,13 +91,13 @@ def _check_interval(name: str, entry: Entry, report: Report) -> None:
         )
 
 
-def _check_factor(name: str, entry: Entry, report: Report) -> None:
+def _check_factor(name: str, entry: ConfigEntry, report: Report) -> None:
     factor = _number(name, entry)
     if factor is not None and factor > MANY_REPLICAS:
         report.inform("many-replicas", f'"{entry.key}" = {factor} is above the usual {MANY_REPLICAS}', entry)
 
 
-def _check_pattern(pattern: str, entry: Entry, report: Report) -> None:
+def _check_pattern(pattern: str, entry: ConfigEntry, report: Report) -> None:
     bare = _CLASS_OR_QUOTE.sub("]", pattern)
     if _GLOB.search(bare):
         report.warn(

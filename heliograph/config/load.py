@@ -13,7 +13,7 @@ from heliograph.config.files.properties import parse_properties
 from heliograph.config.files.property_file import read_mm2_file
 from heliograph.config.files.resource import read_resources
 from heliograph.config.files.yaml_tree import parse_documents
-from heliograph.config.findings import Config, Finding, Place, Report, Severity, raise_errors
+from heliograph.config.findings import Config, FilePlace, Finding, Report, Severity, raise_errors
 from heliograph.config.keys.keys_read import report_unread
 from heliograph.config.keys.values import split_list
 from heliograph.config.lint import lint
@@ -147,6 +147,6 @@ def _yaml_text(content: bytes, report: Report) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        place = Place(report.file, line)
+        place = FilePlace(report.file, line)
         # Not chained: that error holds the whole file.
         raise ConfigError("not UTF-8", where=str(place), remedy="save the file as UTF-8", place=place) from None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from heliograph.config.files.parts import FlowParts
-from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.findings import Config, ConfigEntry, Report
 from heliograph.config.keys.table import DEFAULTS
 from heliograph.config.keys.typed_reader import Reader
 from heliograph.errors import ConfigError
@@ -91,7 +91,7 @@ def build_filter(flow: Reader, include: str, exclude: str, report: Report) -> Na
     return NameFilter(patterns[include], patterns.get(exclude, ()))
 
 
-def _shown_fault(entry: Entry | None, error: ConfigError) -> str:
+def _shown_fault(entry: ConfigEntry | None, error: ConfigError) -> str:
     if entry is not None and entry.reference:
         return f"a pattern of {entry.reference} cannot be used"
     return f"{error.what}: {error.why}"
@@ -129,7 +129,7 @@ def _build_base(flow: Reader, parts: FlowParts, report: Report) -> ReplicationPo
     return policy
 
 
-def _report_class(key: str, entry: Entry | None, error: ConfigError, report: Report) -> None:
+def _report_class(key: str, entry: ConfigEntry | None, error: ConfigError, report: Report) -> None:
     """What is wrong with a class of one's own; one by a placeholder is not named."""
     told = f"the class of {entry.reference} cannot be used" if entry and entry.reference else error.what
     why = f"; {error.why}" if error.why and not (entry and entry.reference) else ""
@@ -141,7 +141,7 @@ def _report_class(key: str, entry: Entry | None, error: ConfigError, report: Rep
 
 def build_renames(flow: Reader, family: str, report: Report) -> Renames:
     """The rules by their numbers; one that has a fault is reported and left out."""
-    halves: dict[int, dict[str, Entry]] = {}
+    halves: dict[int, dict[str, ConfigEntry]] = {}
     for key, entry in flow.family(family).items():
         match = _HALF.fullmatch(key)
         if match is None:
@@ -156,7 +156,7 @@ def build_renames(flow: Reader, family: str, report: Report) -> Renames:
     return Renames(tuple(_rules((halves[number] for number in sorted(halves)), family, report)))
 
 
-def _rules(halves: Iterator[dict[str, Entry]], family: str, report: Report) -> Iterator[Rename]:
+def _rules(halves: Iterator[dict[str, ConfigEntry]], family: str, report: Report) -> Iterator[Rename]:
     for half in halves:
         pattern, replacement = half.get("pattern"), half.get("replacement")
         if pattern is None or replacement is None:
@@ -171,7 +171,7 @@ def _rules(halves: Iterator[dict[str, Entry]], family: str, report: Report) -> I
             yield rule
 
 
-def _rule(pattern: Entry, replacement: Entry, report: Report) -> Rename | None:
+def _rule(pattern: ConfigEntry, replacement: ConfigEntry, report: Report) -> Rename | None:
     for entry in (pattern, replacement):
         if len(entry.value) > MAX_RULE:
             report.error("bad-rename", f'"{entry.key}" has more than {MAX_RULE} characters', entry)
@@ -185,7 +185,7 @@ def _rule(pattern: Entry, replacement: Entry, report: Report) -> Rename | None:
         return None
 
 
-def written_patterns(config: Config) -> Iterator[Entry]:
+def written_patterns(config: Config) -> Iterator[ConfigEntry]:
     """The patterns of rules that stand in a file."""
     for key, entry in config.items():
         if key.startswith((TOPIC_RENAME, GROUP_RENAME)) and key.endswith(".pattern"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heliograph.config.files.properties import parse_properties
-from heliograph.config.findings import Config, Entry, Report, Severity
+from heliograph.config.findings import Config, ConfigEntry, Report, Severity
 from heliograph.config.keys.key_check import is_secret_name
 from heliograph.errors import ConfigError, StoreUnusable
 
@@ -95,7 +95,7 @@ class Resolver:
         """To look the same placeholders up later on."""
         return SecretReader(self.folder, dict(self._kinds))
 
-    def declare(self, entries: Mapping[str, Entry]) -> None:
+    def declare(self, entries: Mapping[str, ConfigEntry]) -> None:
         """Learn the providers that a file names: `config.providers.<name>.class`, at the top or of a cluster."""
         for key, entry in entries.items():
             prefix, dot, last = key.rpartition(".")
@@ -114,7 +114,7 @@ class Resolver:
             for key, entry in entries.items()
         }
 
-    def resolve(self, entry: Entry, report: Report, *, owner: str = "") -> Entry:
+    def resolve(self, entry: ConfigEntry, report: Report, *, owner: str = "") -> ConfigEntry:
         """An entry with its placeholders resolved; what is missing is reported and left as written."""
         pieces: list[str] = []
         at, is_found, is_missing = 0, False, False
@@ -140,7 +140,9 @@ class Resolver:
         pieces.append(entry.value[at:])
         return replace(entry, value="".join(pieces), reference=entry.value, is_missing=is_missing)
 
-    def _report_missing(self, entry: Entry, kind: str, placeholder: Placeholder, problem: str, report: Report) -> None:
+    def _report_missing(
+        self, entry: ConfigEntry, kind: str, placeholder: Placeholder, problem: str, report: Report
+    ) -> None:
         severity = Severity.WARNING if self.offline else Severity.ERROR
         what = f'"{entry.key}" needs {_describe(kind, placeholder.path, placeholder.key)} {problem}'
         report.add(severity, "missing-secret", what, entry, remedy=self._remedy(kind))
@@ -154,7 +156,7 @@ class Resolver:
             return None, f"cannot be read: {getattr(error, 'strerror', None) or 'no name of a file'}"
 
     def _note(
-        self, entry: Entry, kind: str, placeholder: Placeholder, *, value: str | None, problem: str, owner: str
+        self, entry: ConfigEntry, kind: str, placeholder: Placeholder, *, value: str | None, problem: str, owner: str
     ) -> None:
         place = f"{entry.key} ({entry.place})" if entry.place else entry.key
         if len(self.references) >= MAX_REFERENCES:
@@ -221,7 +223,7 @@ class SecretReader:
         """The value that a key has now; raises StoreUnusable if a placeholder of it has none."""
         report = Report("")
         resolver = Resolver(folder=self.folder, _kinds=dict(self.kinds))
-        value = resolver.resolve(Entry(key, text), report).value
+        value = resolver.resolve(ConfigEntry(key, text), report).value
         for finding in report.of(Severity.ERROR):
             raise StoreUnusable(finding.what, remedy=finding.remedy)
         return value
@@ -347,13 +349,13 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _warn_of_provider(entry: Entry, placeholder: Placeholder, report: Report) -> None:
+def _warn_of_provider(entry: ConfigEntry, placeholder: Placeholder, report: Report) -> None:
     shown = "a placeholder in it" if is_secret_name(entry.key) else f'"{placeholder.text}"'
     remedy = f"the providers are {', '.join(_PROVIDERS)}"
     report.warn("unknown-provider", f'"{entry.key}": nothing resolves {shown}', entry, remedy=remedy)
 
 
-def _warn_of_bare(entry: Entry, report: Report) -> None:
+def _warn_of_bare(entry: ConfigEntry, report: Report) -> None:
     bare = _BARE.search(entry.value)
     is_meant = is_secret_name(entry.key) or entry.key.endswith(".replacement")  # a password, or a group's name
     if bare is not None and not is_meant:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 
-from heliograph.config.files.parts import Resource, State
+from heliograph.config.files.parts import ConnectorState, MirrorResource
 from heliograph.config.findings import Finding, Severity
 from heliograph.config.secrets import SecretReader
 from heliograph.config.start_points import StartPositions
@@ -37,7 +37,7 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetSyncs:
+class OffsetSyncSettings:
     """MM2's records of which source offset is which target offset."""
 
     enabled: bool
@@ -51,7 +51,7 @@ class OffsetSyncs:
 class Checkpoints:
     """Consumer groups carried over."""
 
-    state: State
+    state: ConnectorState
     interval_s: int
     replication_factor: int
     groups: Filter
@@ -71,8 +71,8 @@ class AutoRestart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeats:
-    state: State
+class HeartbeatSettings:
+    state: ConnectorState
     interval_s: int
     replication_factor: int
 
@@ -106,7 +106,7 @@ class Flow:
     source: str
     target: str
     enabled: bool
-    state: State
+    state: ConnectorState
     """Of the copying; a paused flow keeps its place in the settings and copies nothing."""
     topics: Filter
     policy: ReplicationPolicy
@@ -121,10 +121,10 @@ class Flow:
     refresh_topics_enabled: bool
     refresh_topics_interval_s: int
     topic_sync: TopicSync
-    offset_syncs: OffsetSyncs
+    offset_syncs: OffsetSyncSettings
     checkpoints: Checkpoints | None
     """None: no group is carried over."""
-    heartbeats: Heartbeats | None
+    heartbeats: HeartbeatSettings | None
     group_id: str
     client_id: str
     connector_name: str
@@ -174,7 +174,7 @@ class Flow:
 
     @property
     def is_running(self) -> bool:
-        return self.enabled and self.state is State.RUNNING
+        return self.enabled and self.state is ConnectorState.RUNNING
 
     @property
     def remaps_partitions(self) -> bool:
@@ -244,13 +244,13 @@ class Settings:
     """`send` or `mount`: how secrets reach Spark's executors on other machines."""
     executor_packages: str
     """`ship` or `installed`: how executors come by the packages that a lane needs."""
-    other_heartbeats: Heartbeats | None
+    other_heartbeats: HeartbeatSettings | None
     """Of pairs of clusters without a flow; None: they have none."""
     only_targets: tuple[str, ...] = ()
     """The clusters that anything may be written to for a flow or a heartbeat; empty: all."""
     elsewhere: tuple[Flow, ...] = field(default=(), compare=False)
     """The other flows of the file, which end in none of these: another process may run them."""
-    resources: tuple[Resource, ...] = field(default=(), compare=False)
+    resources: tuple[MirrorResource, ...] = field(default=(), compare=False)
     """The documents, if the file has such."""
     findings: tuple[Finding, ...] = field(default=(), compare=False)
     secrets: SecretReader = field(default=SecretReader(), compare=False)
@@ -272,7 +272,7 @@ class Settings:
         """Keys that are accepted and have no effect."""
         return tuple(finding for finding in self.findings if finding.rule == "no-effect")
 
-    def heartbeat_pairs(self) -> dict[tuple[str, str], Heartbeats]:
+    def heartbeat_pairs(self) -> dict[tuple[str, str], HeartbeatSettings]:
         """The pairs (source, target) for which MM2 would write heartbeats, into the target.
 
         Of very many clusters only pairs that a flow connects, in either direction.

@@ -11,7 +11,7 @@ import yaml
 
 from heliograph.config.files.parts import Connector, FlowParts, Parts, without_copies
 from heliograph.config.files.properties import property_line
-from heliograph.config.findings import Config, Entry
+from heliograph.config.findings import Config, ConfigEntry
 from heliograph.config.keys.key import Effect
 from heliograph.config.keys.key_check import is_secret_name
 from heliograph.config.keys.keys_read import (
@@ -42,7 +42,7 @@ class Effective(NamedTuple):
     origin: str
 
 
-def shown_value(key: str, entry: Entry) -> str:
+def shown_value(key: str, entry: ConfigEntry) -> str:
     """A value as it may be seen: placeholders as written, secrets masked."""
     if entry.reference:
         return shown_reference(key, entry.reference)
@@ -114,7 +114,7 @@ def _of_family(flow: FlowParts, prefix: str, config: Config) -> Iterator[Effecti
             yield _of_entry(flow.name, name, entry)
 
 
-def _of_entry(owner: str, key: str, entry: Entry) -> Effective:
+def _of_entry(owner: str, key: str, entry: ConfigEntry) -> Effective:
     return Effective(owner, key, shown_value(key, entry), str(entry.place or "default"))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.findings import Config, ConfigEntry, Report
 from heliograph.config.keys.values import BadValue, split_list
 from heliograph.errors import ConfigError
 from heliograph.names.filters import NameFilter
@@ -110,7 +110,7 @@ def build_starts(config: Config, *, reset: str, report: Report) -> StartPosition
         if default.offsets:
             what = f'"{entry.key}" has offsets, which differ from topic to topic'
             report.error("bad-value", what, entry, remedy=f"write {PREFIX}1.topics and {PREFIX}1.from")
-    numbered: dict[int, dict[str, Entry]] = {}
+    numbered: dict[int, dict[str, ConfigEntry]] = {}
     for key, given in config.items():
         if not key.startswith(PREFIX):
             continue
@@ -124,7 +124,7 @@ def build_starts(config: Config, *, reset: str, report: Report) -> StartPosition
     return StartPositions(default=default, rules=tuple(rule for rule in rules if rule is not None))
 
 
-def _read_rule(number: int, parts: Mapping[str, Entry], report: Report) -> tuple[NameFilter, StartPoint] | None:
+def _read_rule(number: int, parts: Mapping[str, ConfigEntry], report: Report) -> tuple[NameFilter, StartPoint] | None:
     for wanted, other in (("topics", "from"), ("from", "topics")):
         if wanted not in parts:
             what = f'"{parts[other].key}" has no {PREFIX}{number}.{wanted} beside it'
@@ -142,7 +142,7 @@ def _read_rule(number: int, parts: Mapping[str, Entry], report: Report) -> tuple
         return None
 
 
-def _read_point(entry: Entry, report: Report) -> StartPoint | None:
+def _read_point(entry: ConfigEntry, report: Report) -> StartPoint | None:
     if entry.is_missing:
         return None
     try:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Checkpoints, Flow
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.groups_left_out import LeftOut, encode_checkpoints
@@ -54,7 +54,7 @@ GroupPartition = tuple[str, TopicPartition]
 """(group, partition), both by their names on the target"""
 
 
-class Standing(NamedTuple):
+class GroupPosition(NamedTuple):
     """A group's place in one partition."""
 
     upstream: int
@@ -67,7 +67,7 @@ class Standing(NamedTuple):
     is_exact: bool = False
     """The ledger knows where this very record stands."""
 
-    def with_neighbour(self, other: Standing | None) -> Standing:
+    def with_neighbour(self, other: GroupPosition | None) -> GroupPosition:
         """The place that skips nothing of either."""
         if other is None:
             return self
@@ -76,7 +76,7 @@ class Standing(NamedTuple):
 
 
 def plan_checkpoints(
-    standings: Mapping[GroupPartition, Standing], last: Mapping[GroupPartition, Checkpoint]
+    standings: Mapping[GroupPartition, GroupPosition], last: Mapping[GroupPartition, Checkpoint]
 ) -> list[Checkpoint]:
     """Checkpoints that are news: forward on the target, or back because the group went back on the source.
 
@@ -134,7 +134,7 @@ class _Selection(NamedTuple):
     names: list[str]
 
 
-class Carrier:
+class GroupCheckpoints:
     """Of one flow: its groups, their checkpoints."""
 
     def __init__(self, flow: FlowDriver, syncs: OffsetSyncs) -> None:
@@ -165,7 +165,7 @@ class Carrier:
     def settings(self) -> Checkpoints | None:
         """None while no group is to be carried over."""
         found = self._flow.flow.checkpoints
-        return found if found is not None and found.state is State.RUNNING else None
+        return found if found is not None and found.state is ConnectorState.RUNNING else None
 
     def interval_s(self) -> float | None:
         settings = self.settings
@@ -186,7 +186,7 @@ class Carrier:
     def read_interval_s(self) -> float | None:
         """How often commits are read: they are worth knowing while nothing is carried over because that is paused."""
         found = self._flow.flow.checkpoints
-        if found is None or found.state is State.STOPPED:
+        if found is None or found.state is ConnectorState.STOPPED:
             return None
         return stretched_s(READ_S, cost_s=self._read_cost.last_s, share=READ_SHARE)
 
@@ -384,14 +384,14 @@ class Carrier:
         self,
         commits: Mapping[str, Mapping[TopicPartition, Commit]],
         targets: Mapping[TopicPartition, tuple[TopicPartition, int]],
-    ) -> dict[GroupPartition, Standing]:
+    ) -> dict[GroupPartition, GroupPosition]:
         """Translated, and within what the target has: neither before its log's start nor past what is mirrored.
 
         A partition of the target that several of the source share has no place before all of these have one: the
         lowest counts, and a group is not led back later.
         """
         partitions = self._flow.ledger.partitions
-        standings: dict[GroupPartition, Standing] = {}
+        standings: dict[GroupPartition, GroupPosition] = {}
         untold: set[GroupPartition] = set()
         for group, found in commits.items():
             for where, commit in found.items():
@@ -408,7 +408,7 @@ class Carrier:
                 end = max(start, entry.target_offset)
                 offset = found_there.within(start, end).offset
                 is_exact = found_there.grade is Grade.EXACT
-                standing = Standing(commit.offset, offset, commit.metadata, end, is_exact=is_exact)
+                standing = GroupPosition(commit.offset, offset, commit.metadata, end, is_exact=is_exact)
                 standings[name, remote] = standing.with_neighbour(standings.get((name, remote)))
         return {place: standing for place, standing in standings.items() if place not in untold}
 
@@ -433,12 +433,14 @@ class Carrier:
     # -- checkpoints -----------------------------------------------------------------------
 
     async def _write_offsets(
-        self, settings: Checkpoints, standings: Mapping[GroupPartition, Standing], began: float
+        self, settings: Checkpoints, standings: Mapping[GroupPartition, GroupPosition], began: float
     ) -> None:
         await self._sync.write(_offsets_of(standings))
         self._writing.take(began, interval_s=settings.sync_group_offsets_interval_s)
 
-    async def _emit(self, settings: Checkpoints, standings: Mapping[GroupPartition, Standing], began: float) -> None:
+    async def _emit(
+        self, settings: Checkpoints, standings: Mapping[GroupPartition, GroupPosition], began: float
+    ) -> None:
         flow = self._flow
         topic = flow.flow.checkpoints_topic
         if self._last is None:
@@ -473,7 +475,7 @@ def last_of(checkpoints: Iterable[Checkpoint]) -> dict[GroupPartition, Checkpoin
     return {(item.group, TopicPartition(item.topic, item.partition)): item for item in checkpoints}
 
 
-def _offsets_of(standings: Mapping[GroupPartition, Standing]) -> dict[str, dict[TopicPartition, Commit]]:
+def _offsets_of(standings: Mapping[GroupPartition, GroupPosition]) -> dict[str, dict[TopicPartition, Commit]]:
     offsets: dict[str, dict[TopicPartition, Commit]] = {}
     for (group, where), standing in standings.items():
         offsets.setdefault(group, {})[where] = Commit(standing.downstream, standing.metadata)

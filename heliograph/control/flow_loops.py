@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from heliograph.control.acls import AclSync
-from heliograph.control.checkpoints import Carrier
+from heliograph.control.checkpoints import GroupCheckpoints
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.control.source_watch import PRUNE_S, WATCH_S, Watch
 from heliograph.control.topic_configs import ConfigSync
@@ -23,7 +23,7 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
     A source is watched while its flow is paused too: that is when there is most to lose.
     """
     watch, syncs = Watch(flow), OffsetSyncs(flow)
-    carrier = Carrier(flow, syncs)
+    carrier = GroupCheckpoints(flow, syncs)
     configs = ConfigSync(flow)
     acls = AclSync(flow)
 

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from heliograph.config.files.parts import State
-from heliograph.config.settings import Heartbeats as Wanted
-from heliograph.config.settings import Settings
+from heliograph.config.files.parts import ConnectorState
+from heliograph.config.settings import HeartbeatSettings, Settings
 from heliograph.errors import ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.admin.topics import NewTopic
 from heliograph.kafka.cluster import Cluster
@@ -23,7 +22,7 @@ from heliograph.kafka.log import append
 from heliograph.ledger import mm2_records, store
 from heliograph.ledger.cluster_access import Role, admin_way, way_of
 from heliograph.names.policies import HEARTBEATS
-from heliograph.outage_log import Spell
+from heliograph.outage_log import Outage
 from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
@@ -127,7 +126,11 @@ class _Target:
     """The pairs of one client of one cluster."""
 
     def __init__(
-        self, client: _Client, settings: Settings, pairs: Mapping[Pair, Wanted], stands_by: Callable[[str, str], bool]
+        self,
+        client: _Client,
+        settings: Settings,
+        pairs: Mapping[Pair, HeartbeatSettings],
+        stands_by: Callable[[str, str], bool],
     ) -> None:
         self._stands_by = stands_by
         self.written = 0
@@ -137,16 +140,18 @@ class _Target:
         self._schedule = Schedule()
         self._factor = -1
         self._is_topic_there = False
-        self._spell = Spell()
+        self._spell = Outage()
         self._unforeseen = SideLoop("heartbeats", f'not written into "{client.alias}"')
         self._changed = asyncio.Event()
         way = admin_way(settings, client.alias, source=client.source)
         self._cluster = Cluster(client.alias, way.bootstrap, client_id="", security=way.security)
         self.apply(settings, pairs)
 
-    def apply(self, settings: Settings, pairs: Mapping[Pair, Wanted]) -> None:
+    def apply(self, settings: Settings, pairs: Mapping[Pair, HeartbeatSettings]) -> None:
         mine = {pair: wanted for pair, wanted in pairs.items() if self._client.serves(pair)}
-        running = {pair: float(wanted.interval_s) for pair, wanted in mine.items() if wanted.state is State.RUNNING}
+        running = {
+            pair: float(wanted.interval_s) for pair, wanted in mine.items() if wanted.state is ConnectorState.RUNNING
+        }
         self._schedule.set(running, time.monotonic())
         self._factor = next((wanted.replication_factor for wanted in mine.values()), -1)
         self._cluster.security = admin_way(settings, self._alias, source=self._client.source).security

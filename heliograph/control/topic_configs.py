@@ -21,10 +21,10 @@ from heliograph.flow.topic_configs import (
     unjudged_configs,
     unknown_configs,
 )
-from heliograph.flow.topic_refusals import Denials, advised
+from heliograph.flow.topic_refusals import TopicRefusals, advised
 from heliograph.kafka.admin.topic_configs import AT_ONCE, alter_topics, describe_topics
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
-from heliograph.outage_log import Clock, Spell
+from heliograph.outage_log import Clock, Outage
 
 log = logging.getLogger("heliograph")
 
@@ -54,11 +54,11 @@ class ConfigSync:
         """The settings of the last pass over all topics."""
         self._seen: set[str] = set()
         """Topics that were looked at."""
-        self._denials = Denials()
+        self._denials = TopicRefusals()
         self._unread: set[str] = set()
         """Reasons for which settings are not shown to us."""
         self._unknown: set[str] = set()
-        self._unsupported = Spell()
+        self._unsupported = Outage()
         self.changed = 0
         """Settings of the target's topics, since the start."""
 

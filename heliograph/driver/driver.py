@@ -5,7 +5,7 @@ block runs in it. Whatever asks Spark does so in one of its threads, and gives b
 two watch executors, so that a question is answered while new executors are made ready. What those threads share is
 in `Epochs`.
 
-A flow joins the next plan when its life (`FlowLife`) has made it ready. Every change enters by the next plan; to
+A flow joins the next plan when its life (`FlowSupervisor`) has made it ready. Every change enters by the next plan; to
 bring it forward the driver tells the lanes, by a word in the ledger, to end their epoch now.
 """
 
@@ -24,12 +24,12 @@ from heliograph.driver.plan import PartitionKey, Workforce, key_of, plan_epoch, 
 from heliograph.driver.rate_shares import plan_shares
 from heliograph.errors import HeliographError, SparkFailed
 from heliograph.flow.flow import FlowDriver
-from heliograph.flow.supervisor import FlowLife, Surroundings, counted
+from heliograph.flow.supervisor import DriverServices, FlowSupervisor, counted
 from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.lease import LANE_SHARE
 from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.ledger.process_identity import this_process
-from heliograph.outage_log import Spell
+from heliograph.outage_log import Outage
 from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
@@ -132,7 +132,7 @@ class Driver:
         """Partitions that no lane may have yet, and until when."""
         self._useful = 0
         """How many lanes the last plan would have had with slots for all."""
-        around = Surroundings(
+        around = DriverServices(
             report=report,
             replan=self._replan.set,
             replan_soon=self._replan_soon,
@@ -142,7 +142,7 @@ class Driver:
             is_copying=lambda: self._epoch_id > 0,
             lease_ms=lambda: self._settings.lease_ms,
         )
-        self._lives = [FlowLife(flow, me, around) for flow in self._flows]
+        self._lives = [FlowSupervisor(flow, me, around) for flow in self._flows]
 
     def apply(self, settings: Settings) -> None:
         """Go on with changed settings of the same flows."""
@@ -204,7 +204,7 @@ class Driver:
         self._refused += 1
         return self._refused < len(self._flows)
 
-    def _ready(self) -> list[FlowLife]:
+    def _ready(self) -> list[FlowSupervisor]:
         return [life for life in self._lives if life.is_ready]
 
     async def _run_when_ready(self) -> None:
@@ -246,7 +246,7 @@ class Driver:
     # -- epochs --------------------------------------------------------------------------
 
     async def _run_epochs(self) -> None:
-        pause, spell = 0.0, Spell()
+        pause, spell = 0.0, Outage()
         while not self._stopping.is_set():
             workforce = await self._workforce()
             if workforce is None:
@@ -404,7 +404,7 @@ class Driver:
         answers = await asyncio.gather(*orders, return_exceptions=True)
         return {flow.name for flow, fault in zip(flows, answers, strict=True) if fault is None}
 
-    async def _take_rows(self, lives: Sequence[FlowLife], rows: Sequence[LedgerRow]) -> None:
+    async def _take_rows(self, lives: Sequence[FlowSupervisor], rows: Sequence[LedgerRow]) -> None:
         self._moved.add(rows)
         for row in rows:
             rate = row.bytes * 1000 / max(row.active_ms, 1)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.flow.ledger_rebuild import rebuild_ledger
-from heliograph.flow.partition_mapping import Places
-from heliograph.flow.partition_table import Standing
+from heliograph.flow.partition_mapping import PartitionMapping
+from heliograph.flow.partition_table import PartitionTable
 from heliograph.flow.takeover import Ended, Used, find_used
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
@@ -30,7 +30,7 @@ LEADER_PAUSE_S = 0.5
 
 async def open_counts(
     starts: Mapping[PartitionName, Start],
-    standing: Standing,
+    standing: PartitionTable,
     *,
     flow: Flow,
     terms: FlowTerms,
@@ -48,7 +48,7 @@ async def open_counts(
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
     former: dict[PartitionName, dict[int, Page | None]] = {}
-    places = Places(flow, standing.known, source=source.catalogue, target=target.catalogue)
+    places = PartitionMapping(flow, standing.known, source=source.catalogue, target=target.catalogue)
     homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
     found = {where: home for where, home in homes.items() if home is not None}
     rows = terms.ids_by_row.keys()
@@ -120,7 +120,9 @@ class _Home(NamedTuple):
     target: TopicPartition
 
 
-def _home_of(where: PartitionName, places: Places, flow: Flow, *, source: Cluster, target: Cluster) -> _Home | None:
+def _home_of(
+    where: PartitionName, places: PartitionMapping, flow: Flow, *, source: Cluster, target: Cluster
+) -> _Home | None:
     ids, modulo, remote = (
         topic_ids(where, flow, source=source, target=target),
         places.modulo(where),

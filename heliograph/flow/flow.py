@@ -34,10 +34,10 @@ from heliograph.flow.discovery import as_known, counts_of, tell_gone
 from heliograph.flow.flow_names import FlowNames
 from heliograph.flow.lane_terms import client_id_of, terms_of
 from heliograph.flow.leader_epochs import source_epochs, target_epochs
-from heliograph.flow.lease_holder import Tenure
-from heliograph.flow.loss_book import Losses
-from heliograph.flow.partition_mapping import Places
-from heliograph.flow.partition_table import Standing, past_of, place_of
+from heliograph.flow.lease_holder import LeaseHolder
+from heliograph.flow.loss_book import LossBook
+from heliograph.flow.partition_mapping import PartitionMapping
+from heliograph.flow.partition_table import PartitionTable, past_of, place_of
 from heliograph.flow.producer_memory import TargetMemory
 from heliograph.flow.required_topics import internal_topics, wanted_topics
 from heliograph.flow.restarts import Restarts
@@ -60,10 +60,10 @@ from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import Assignment, Entry, FlowTerms, LedgerRow
 from heliograph.ledger.partition_remap import target_partition
 from heliograph.ledger.position_requests import asked_now, first_asked
-from heliograph.ledger.source_snapshot import Change, Changed
+from heliograph.ledger.source_snapshot import ChangeKind, TopicChange
 from heliograph.ledger.tail import Unsettled
-from heliograph.outage_log import Spell, Unwritten, Waits
-from heliograph.rights.missing_rights import Lacks
+from heliograph.outage_log import Outage, Unwritten, Waits
+from heliograph.rights.missing_rights import MissingRights
 from heliograph.side_loops import SideLoops
 
 log = logging.getLogger("heliograph")
@@ -89,7 +89,7 @@ class FlowDriver:
         self.targets = TargetTopics(flow, self.target, source=self.source)
         self.memory = TargetMemory(flow.name, self.target)
         self.names = FlowNames(self)
-        self.tenure: Tenure | None = None
+        self.tenure: LeaseHolder | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
         self.is_complete = True
@@ -106,8 +106,8 @@ class FlowDriver:
         """Where the ledger is kept: in its own topic, or beside the positions where that is not allowed."""
         self.ledger = Ledger(group_id=flow.group_id)
         """As written on the target; the driver follows it."""
-        self._lacks = Lacks(flow, settings, source=self.source, target=self.target)
-        self.losses = Losses(flow, self.target, self.ledger)
+        self._lacks = MissingRights(flow, settings, source=self.source, target=self.target)
+        self.losses = LossBook(flow, self.target, self.ledger)
         self.restarts = Restarts()
         self.failed: set[PartitionName] = set()
         """Of the stopped ones, those that a restart may help."""
@@ -116,8 +116,8 @@ class FlowDriver:
         self.side_loops = SideLoops(flow.name)
         """What runs beside the copying, and which of it fails."""
         self._waits, self._unwritten = Waits(flow.name), Unwritten(flow.name)
-        self._absent = Spell()
-        self._standing = Standing()
+        self._absent = Outage()
+        self._standing = PartitionTable()
         self._remapped: dict[str, str] = {}  # what was told of topics that share their target's partitions
         self._reopening: frozenset[PartitionName] = frozenset()
         """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
@@ -283,7 +283,7 @@ class FlowDriver:
             await self._ensure_internal(self.ledger_topic, vital={storage})
         wanted = self.names.plan_and_tell(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
-        places = Places(self.flow, self._standing.known, source=source, target=target)
+        places = PartitionMapping(self.flow, self._standing.known, source=source, target=target)
         present = places.present(wanted, begun=self._standing.begun)
         remapped = dict(places.remapped(wanted))
         for topic, text in remapped.items():
@@ -427,7 +427,7 @@ class FlowDriver:
                 )
         return places
 
-    async def _claim_rows(self, counts: Mapping[PartitionName, int], places: Places) -> None:
+    async def _claim_rows(self, counts: Mapping[PartitionName, int], places: PartitionMapping) -> None:
         """Claim a producer id for every row that partitions stand in, before anything is sent under it."""
         for row in sorted(places.rows(counts) - self.ledger.producer_ids.keys()):
             self._check_lead()
@@ -452,7 +452,7 @@ class FlowDriver:
         if not starts:
             return
         standing = self._standing
-        places = Places(self.flow, standing.known, source=self.source.catalogue, target=self.target.catalogue)
+        places = PartitionMapping(self.flow, standing.known, source=self.source.catalogue, target=self.target.catalogue)
         counts = {where: standing.next_count(where, start.above) for where, start in starts.items()}
         await self._claim_rows(counts, places)
         used = await open_counts(
@@ -587,7 +587,7 @@ class FlowDriver:
         source = await self._look()
         wanted = self.names.plan(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
-        places = Places(self.flow, self._standing.known, source=source, target=target)
+        places = PartitionMapping(self.flow, self._standing.known, source=source, target=target)
         found = {
             where: start
             for where, start in starts.items()
@@ -691,10 +691,10 @@ class FlowDriver:
         self._waits.goes_on(where)
         self.missed.discard(where[0])
 
-    def note_change(self, change: Change) -> None:
+    def note_change(self, change: TopicChange) -> None:
         """A lane found a topic otherwise than it was planned: the topics are looked at before that is due."""
         log.debug("%s: %s: %s", self.name, change.topic, change.what)
-        if change.what is Changed.GONE:
+        if change.what is ChangeKind.GONE:
             self.missed.add(change.topic)
         self.changed.set()
 

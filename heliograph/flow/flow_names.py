@@ -9,7 +9,7 @@ from typing import Protocol
 from heliograph.config.settings import Flow
 from heliograph.errors import NameRefused
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger.copy_names import Claim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
+from heliograph.ledger.copy_names import NameClaim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
 from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.model import Entry
 
@@ -19,7 +19,7 @@ NAMED = 20
 """So many of many are told one by one."""
 
 
-class Named(Protocol):
+class NamedFlow(Protocol):
     """What is to be known of a flow."""
 
     flow: Flow
@@ -34,7 +34,7 @@ class Named(Protocol):
 class FlowNames:
     """Of one flow."""
 
-    def __init__(self, flow: Named) -> None:
+    def __init__(self, flow: NamedFlow) -> None:
         self._flow = flow
         self._order, self._rivals = 0, tuple[FlowNames, ...]()
         self._home: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class FlowNames:
             rivals=[rival.claims() for rival in self._rivals],
         )
 
-    def claims(self) -> dict[str, Claim]:
+    def claims(self) -> dict[str, NameClaim]:
         """What the flow claims of the target's names."""
         flow = self._flow
         names = names_of(flow.flow, flow.source.catalogue.topics)

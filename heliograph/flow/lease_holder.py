@@ -20,7 +20,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import lease as rule
 from heliograph.ledger import store
 from heliograph.ledger.formats import StandbyRecord
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.process_identity import is_gone
 
@@ -36,7 +36,7 @@ RELEASE_S = 0.3
 """A stop does not wait longer for a lease to be given back."""
 
 
-class Led(Protocol):
+class LeasedFlow(Protocol):
     """What is to be known of a flow."""
 
     name: str
@@ -56,12 +56,12 @@ class _Sent(NamedTuple):
     """Of the ledger when it was sent: after the ledger was read again, offsets may be those of other records."""
 
 
-class Tenure:
+class LeaseHolder:
     """Of one flow and one process; `on_change` is called when it begins and ceases to lead."""
 
     def __init__(
         self,
-        flow: Led,
+        flow: LeasedFlow,
         me: Process,
         *,
         lease_ms: Callable[[], int],
@@ -92,7 +92,7 @@ class Tenure:
 
     def _is_ours(self) -> bool:
         held = self._held
-        if held is None or held.tenancy is Tenancy.RELEASED:
+        if held is None or held.tenancy is LeaseState.RELEASED:
             return False
         return self._flow.ledger.leadership.is_led_by(self._me.owner, held.term)
 
@@ -183,7 +183,7 @@ class Tenure:
         name, self._said = self._flow.name, ""
         if before is None or before.holder.owner == self._me.owner:
             log.info("%s: leading", name)
-        elif before.tenancy is Tenancy.RELEASED:
+        elif before.tenancy is LeaseState.RELEASED:
             log.info("%s: leading; %s gave it back", name, before.holder.name)
         elif is_gone(before.holder, self._me):
             log.info("%s: leading; %s, who led, is dead", name, before.holder.name)
@@ -223,7 +223,7 @@ class Tenure:
 
     async def _renew(self) -> None:
         assert self._held is not None
-        held = self._held.moved(Tenancy.HELD, _now_ms(), restarts=self._flow.restarts.total)
+        held = self._held.moved(LeaseState.HELD, _now_ms(), restarts=self._flow.restarts.total)
         sent = await self._send(held)
         self._held = held
         self._sent.append(sent)
@@ -293,7 +293,7 @@ class Tenure:
             return
         is_ours, self._held, self._sent = self._is_ours(), None, []
         if is_ours:
-            record = held.moved(Tenancy.RELEASED, _now_ms())
+            record = held.moved(LeaseState.RELEASED, _now_ms())
             await self._give_up(store.write_lease(flow.target, flow.ledger_topic, flow.ledger.group_id, record))
 
     async def _give_up(self, work: Awaitable[object]) -> None:

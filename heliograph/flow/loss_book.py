@@ -20,7 +20,7 @@ from heliograph.ledger.rejected_records import Rejected, rejected_of
 log = logging.getLogger("heliograph")
 
 
-class Losses:
+class LossBook:
     """What happened to a flow's records, and which partitions stand still for it."""
 
     def __init__(self, flow: Flow, target: Cluster, ledger: Ledger) -> None:

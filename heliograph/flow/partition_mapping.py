@@ -16,7 +16,7 @@ from heliograph.ledger.model import Entry
 from heliograph.ledger.partition_remap import SAME, plan_modulo, row_of, target_partition, turn_of
 
 
-class Places:
+class PartitionMapping:
     """Of one flow, at one look."""
 
     def __init__(

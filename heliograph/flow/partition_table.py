@@ -18,7 +18,7 @@ from heliograph.ledger.model import NOT_LATE, Entry, LedgerRow
 from heliograph.ledger.runs import OpenPage
 
 
-class Standing:
+class PartitionTable:
     """Of all partitions of a flow."""
 
     def __init__(self) -> None:

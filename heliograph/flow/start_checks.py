@@ -27,7 +27,7 @@ from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.ledger.copy_names import names_of
-from heliograph.ledger.lease import Tenancy
+from heliograph.ledger.lease import LeaseState
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.model import MARKED
 from heliograph.ledger.store import read_ledgers
@@ -98,7 +98,7 @@ def _leads_back(ledger: Ledger, source: Catalogue, target: Catalogue) -> bool:
     claim, lease = ledger.claim, ledger.leadership.lease
     if claim is None or (claim.source_cluster_id, claim.target_cluster_id) != (target.cluster_id, source.cluster_id):
         return False
-    is_led = lease is not None and lease.tenancy is not Tenancy.RELEASED
+    is_led = lease is not None and lease.tenancy is not LeaseState.RELEASED
     return is_led and lease is not None and lease.time_ms > time.time() * 1000 - ALIVE_MS
 
 

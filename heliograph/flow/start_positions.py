@@ -13,7 +13,7 @@ from heliograph.config.start_points import EARLIEST, LATEST, StartPoint
 from heliograph.flow.count_opening import source_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.position_requests import Wish
+from heliograph.ledger.position_requests import PositionRequest
 
 log = logging.getLogger("heliograph")
 
@@ -84,7 +84,7 @@ def tell_beginnings(
     opened: Container[PartitionName],
     found: Mapping[PartitionName, Beginning],
     points: Mapping[PartitionName, StartPoint],
-    wishes: Mapping[PartitionName, Wish],
+    wishes: Mapping[PartitionName, PositionRequest],
 ) -> None:
     """Say of those that are opened, once for each topic, where they begin, and why."""
     begun = {where: start for where, start in found.items() if where in opened}

@@ -16,13 +16,13 @@ from typing import Any
 
 from heliograph.errors import ConfigError, InternalError
 from heliograph.flow.flow import FlowDriver
-from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.flow.progress import Progress
 from heliograph.ledger import formats, store
 from heliograph.ledger.lease import Lease, Process
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import FlowTerms, LedgerRow
-from heliograph.ledger.source_snapshot import Change
+from heliograph.ledger.source_snapshot import TopicChange
 from heliograph.processor_time import Cost, stretched_s
 from heliograph.side_loops import SideLoop
 
@@ -51,7 +51,7 @@ once, but after a pause that grows up to half of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class DriverServices:
     """What a flow's life has of the driver."""
 
     report: Callable[[str], None]
@@ -70,12 +70,12 @@ class Surroundings:
     lease_ms: Callable[[], int]
 
 
-class FlowLife:
+class FlowSupervisor:
     """Of one flow."""
 
-    def __init__(self, flow: FlowDriver, me: Process, around: Surroundings) -> None:
+    def __init__(self, flow: FlowDriver, me: Process, around: DriverServices) -> None:
         self.flow = flow
-        self.tenure = flow.tenure = Tenure(flow, me, lease_ms=around.lease_ms, on_change=self._on_lead)
+        self.tenure = flow.tenure = LeaseHolder(flow, me, lease_ms=around.lease_ms, on_change=self._on_lead)
         self.is_ready = False
         """It is ours, and its partitions may be planned."""
         self.is_waiting = flow.flow.is_running
@@ -355,7 +355,7 @@ class FlowLife:
                     flow.note_trouble(word)
                     if word.final:
                         self._around.replan()
-                case Change():
+                case TopicChange():
                     flow.note_change(word)
                 case formats.Throttle():
                     flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)

@@ -16,14 +16,14 @@ from heliograph.config.settings import Flow
 from heliograph.errors import BrokerRefused, ClusterError, ConfigError, HeliographError, NotAuthorized
 from heliograph.flow.required_topics import new_copy
 from heliograph.flow.topic_configs import follows_configs, unjudged_configs
-from heliograph.flow.topic_refusals import Denials, advised
+from heliograph.flow.topic_refusals import TopicRefusals, advised
 from heliograph.kafka.admin.topic_configs import describe_topics
 from heliograph.kafka.admin.topics import create_partitions, create_topics, topic_configs
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.ledger.store import wait_for_topics
-from heliograph.outage_log import Spell
+from heliograph.outage_log import Outage
 
 log = logging.getLogger("heliograph")
 
@@ -49,14 +49,14 @@ class TargetTopics:
         self._flow = flow
         self._cluster = cluster
         self._source = source
-        self._spell = Spell()
-        self._unread = Spell()
+        self._spell = Outage()
+        self._unread = Outage()
         self._limits: dict[str, TargetLimits] = {}
         self._limits_of: dict[str, UUID] = {}
         """The ids of the topics whose limits are known."""
         self._limits_read_at = 0.0
         self._unjudged: set[str] = set()
-        self.denials = Denials()
+        self.denials = TopicRefusals()
         """By name on the target."""
 
     def apply(self, flow: Flow) -> None:

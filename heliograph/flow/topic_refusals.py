@@ -21,7 +21,7 @@ class News(NamedTuple):
     granted: list[str]
 
 
-class Denials:
+class TopicRefusals:
     """By topic, what was last refused and why."""
 
     def __init__(self) -> None:

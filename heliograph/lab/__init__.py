@@ -1,6 +1,6 @@
 """Real Kafka clusters on this machine; imported by the command line and by tests only."""
 
-from heliograph.lab.cluster import Cluster, Lab
+from heliograph.lab.cluster import Lab, LabCluster
 from heliograph.lab.control import Act, change_brokers
 from heliograph.lab.folder import LabRecord, read_lab, stop_lab
 from heliograph.lab.jars import JavaCommand, ensure_jars
@@ -27,11 +27,11 @@ __all__ = [
     "WAYS",
     "Act",
     "Authority",
-    "Cluster",
     "ClusterSpec",
     "JavaCommand",
     "Jvm",
     "Lab",
+    "LabCluster",
     "LabRecord",
     "Progress",
     "Secured",

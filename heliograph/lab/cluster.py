@@ -36,7 +36,7 @@ _STOP_TIMEOUT_S = 30.0
 _LOG_TAIL_LINES = 15
 
 
-class Cluster:
+class LabCluster:
     """A cluster of the lab. Broker ids start at 1."""
 
     def __init__(self, spec: ClusterSpec, nodes: Sequence[Node], lab: Lab, secured: Secured | None = None) -> None:
@@ -185,7 +185,7 @@ class Lab:
         self.folder = LabFolder(folder)
         self._progress = progress
         self._keeper: KeeperClient | None = None
-        self._clusters: dict[str, Cluster] = {}
+        self._clusters: dict[str, LabCluster] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -202,10 +202,10 @@ class Lab:
         return self._keeper
 
     @property
-    def clusters(self) -> tuple[Cluster, ...]:
+    def clusters(self) -> tuple[LabCluster, ...]:
         return tuple(self._clusters.values())
 
-    def cluster(self, alias: str) -> Cluster:
+    def cluster(self, alias: str) -> LabCluster:
         if alias not in self._clusters:
             raise LabError(f'the lab has no cluster "{alias}"', why=f"it has {', '.join(self._clusters) or 'none'}")
         return self._clusters[alias]
@@ -215,7 +215,7 @@ class Lab:
         specs: Sequence[ClusterSpec],
         *,
         timeout_s: float = _START_TIMEOUT_S,
-        before_launch: Callable[[Cluster], object] = lambda _: None,
+        before_launch: Callable[[LabCluster], object] = lambda _: None,
     ) -> None:
         """Start clusters beside those that run, all at once; all are ready on return, or none is left.
 
@@ -236,7 +236,7 @@ class Lab:
             self.remove(clusters)
             raise
 
-    def remove(self, clusters: Sequence[Cluster]) -> None:
+    def remove(self, clusters: Sequence[LabCluster]) -> None:
         """End some clusters at once and remove their data; logs stay, the others go on."""
         for cluster in clusters:
             self._clusters.pop(cluster.alias, None)
@@ -293,7 +293,7 @@ class Lab:
             if aliases.count(alias) > 1:
                 raise LabError(f'there would be two clusters "{alias}"', remedy="give each cluster its own alias")
 
-    def _plan(self, spec: ClusterSpec, jars: Path) -> Cluster:
+    def _plan(self, spec: ClusterSpec, jars: Path) -> LabCluster:
         ports = self.keeper.take_ports(count_ports(spec))
         secured = None
         if spec.authority is not None:
@@ -302,9 +302,9 @@ class Lab:
         nodes = plan_nodes(spec, ports, jars=jars, data=self.folder.data, logs=self.folder.logs, secured=secured)
         if secured is not None:
             secured.locate({node.node_id: node.extra_ports for node in nodes})
-        return Cluster(spec, nodes, self, secured)
+        return LabCluster(spec, nodes, self, secured)
 
-    def _bring_up(self, clusters: Sequence[Cluster], timeout_s: float) -> None:
+    def _bring_up(self, clusters: Sequence[LabCluster], timeout_s: float) -> None:
         for cluster in clusters:
             brokers = f"{cluster.spec.brokers} broker{'s' if cluster.spec.brokers > 1 else ''}"
             self._progress(cluster.alias, f"starting {brokers}, Kafka {cluster.spec.version}")
@@ -327,7 +327,7 @@ class Lab:
                 make_users(cluster.alias, ports, cluster.secured.passwords, timeout_s=timeout_s)
             self._progress(cluster.alias, f"ready at {cluster.bootstrap}")
 
-    def _format(self, clusters: Sequence[Cluster], timeout_s: float) -> None:
+    def _format(self, clusters: Sequence[LabCluster], timeout_s: float) -> None:
         """Make the log folders of all KRaft nodes, in parallel."""
         pending: dict[str, Node] = {}
         for cluster in clusters:

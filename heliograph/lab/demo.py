@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heliograph.errors import HeliographError, LabError
-from heliograph.lab.cluster import Cluster, Lab
+from heliograph.lab.cluster import Lab, LabCluster
 from heliograph.lab.progress import show_progress
 from heliograph.lab.spec import ClusterSpec
 
@@ -123,7 +123,7 @@ def run_demo() -> int:
 
 
 @contextmanager
-def mirror(folder: Path, source: Cluster, target: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+def mirror(folder: Path, source: LabCluster, target: LabCluster) -> Iterator[subprocess.Popen[bytes]]:
     """`heliograph run` beside us; its output goes to a log file."""
     config = folder / "mm2.properties"
     config.write_text(CONFIG.format(source=source.bootstrap, target=target.bootstrap))
@@ -146,7 +146,7 @@ def mirror(folder: Path, source: Cluster, target: Cluster) -> Iterator[subproces
             process.wait()
 
 
-def wait_for_copy(process: subprocess.Popen[bytes], log: Path, target: Cluster, records: int) -> list[Partition]:
+def wait_for_copy(process: subprocess.Popen[bytes], log: Path, target: LabCluster, records: int) -> list[Partition]:
     """The copy, once it has as many records as it should."""
     deadline = time.monotonic() + COPY_TIMEOUT_S
     while count(copied := read_topic(target, COPY)) < records:
@@ -202,7 +202,7 @@ def count(partitions: list[Partition]) -> int:
 # -- an independent client, so that the mirror does not judge itself
 
 
-def write_products(cluster: Cluster) -> None:
+def write_products(cluster: LabCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
     invented = [
@@ -216,7 +216,7 @@ def write_products(cluster: Cluster) -> None:
         raise LabError(f'{left} products could not be written to "{cluster.alias}"')
 
 
-def consume(cluster: Cluster, topic: str, number: int) -> Partition:
+def consume(cluster: LabCluster, topic: str, number: int) -> Partition:
     """Join the group, read so many records, commit, leave."""
     consumer = Consumer(
         {
@@ -242,7 +242,7 @@ def consume(cluster: Cluster, topic: str, number: int) -> Partition:
         consumer.close()
 
 
-def wait_for_group(cluster: Cluster, offset: int) -> float:
+def wait_for_group(cluster: LabCluster, offset: int) -> float:
     """Until the group stands at an offset of the copy; how long that took."""
     began = time.monotonic()
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP})
@@ -256,7 +256,7 @@ def wait_for_group(cluster: Cluster, offset: int) -> float:
         consumer.close()
 
 
-def read_topic(cluster: Cluster, topic: str) -> list[Partition]:
+def read_topic(cluster: LabCluster, topic: str) -> list[Partition]:
     """Every record there is now, by partition; empty while there is no such topic."""
     consumer = Consumer(
         {

@@ -11,7 +11,7 @@ from pathlib import Path
 from heliograph.config.files.properties import property_line
 from heliograph.config.keys.key_check import is_secret_name
 from heliograph.errors import LabError
-from heliograph.lab.cluster import Cluster
+from heliograph.lab.cluster import LabCluster
 from heliograph.lab.pki import write_private
 from heliograph.lab.secured import Secured
 
@@ -37,7 +37,7 @@ _PROVIDER = {
 }
 
 
-def write_ready_files(folder: Path, clusters: Sequence[Cluster], way: str | None) -> dict[str, str]:
+def write_ready_files(folder: Path, clusters: Sequence[LabCluster], way: str | None) -> dict[str, str]:
     """Write the files to the lab's folder; gives the settings, `<alias>.<key>`, with references for secrets.
 
     `way` is how to come into secured clusters; None: they have plain listeners.
@@ -85,7 +85,7 @@ def _without_secrets(secured: Secured, listener: str, mechanism: str) -> dict[st
     return {**properties, **{key: f"${{file:{path}:{key}}}" for key in hidden}}
 
 
-def _mirror_keys(source: Cluster, target: Cluster) -> dict[str, str]:
+def _mirror_keys(source: LabCluster, target: LabCluster) -> dict[str, str]:
     copies = str(min(3, target.spec.brokers))
     factors = ("replication", "offset.storage.replication", "config.storage.replication", "status.storage.replication")
     internal = ("heartbeats.topic", "checkpoints.topic", "offset-syncs.topic")

@@ -22,12 +22,12 @@ from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.lane import divergence
 from heliograph.lane.fetch_memory import FetchMemory, Reservation
-from heliograph.lane.partition_copy import PartitionCopy, Spawn, State
-from heliograph.lane.rate_limiter import Pace
+from heliograph.lane.partition_copy import CopyState, PartitionCopy, Spawn
+from heliograph.lane.rate_limiter import RateLimiter
 from heliograph.ledger.lineage import UNKNOWN, Lineage
 from heliograph.ledger.loss_outcomes import source_made_anew
 from heliograph.ledger.model import FlowTerms
-from heliograph.ledger.source_snapshot import Changed, change_of
+from heliograph.ledger.source_snapshot import ChangeKind, change_of
 
 AHEAD_PAUSE_S = 0.02
 """How soon a flow that has fetched as much as its limit lets it send looks again."""
@@ -70,11 +70,11 @@ class Fetcher:
         *,
         on_fetched: Callable[[PartitionCopy], None],
         on_trouble: Callable[[PartitionCopy, HeliographError], None],
-        on_change: Callable[[str, Changed], None],
+        on_change: Callable[[str, ChangeKind], None],
         time_left_ms: Callable[[], int],
         spawn: Spawn,
         memory: FetchMemory,
-        pace: Pace | None = None,
+        pace: RateLimiter | None = None,
     ) -> None:
         self._cluster = cluster
         self._terms = terms
@@ -251,7 +251,7 @@ class Fetcher:
     def _wanted(self, node: int) -> list[PartitionCopy]:
         """The copies of a broker that have room in their queues."""
         copies = self._copies[node]
-        return [copy for copy in copies if copy.queued_bytes < copy.room_bytes and copy.state is State.COPYING]
+        return [copy for copy in copies if copy.queued_bytes < copy.room_bytes and copy.state is CopyState.COPYING]
 
     def _queued_bytes(self, node: int | None = None) -> int:
         """Fetched for this flow, from one broker or all, and not sent yet."""
@@ -331,7 +331,7 @@ class Fetcher:
                     asked is not None
                     and asked.fetch_node == node
                     and asked.fetch_offset == offset
-                    and asked.state is State.COPYING
+                    and asked.state is CopyState.COPYING
                 ):
                     self._take(asked, answer)
         return body.nbytes
@@ -363,12 +363,12 @@ class Fetcher:
             asked = {where: copy.fetch_offset for where, copy in copies.items()}
             for where, answer in (await epoch_ends(self._cluster, leader, questions)).items():
                 copy = copies[where]
-                if copy.fetch_offset != asked[where] or copy.state is not State.COPYING:
+                if copy.fetch_offset != asked[where] or copy.state is not CopyState.COPYING:
                     continue  # it was settled meanwhile: the next round asks again
                 if self._agrees(copy, answer):
                     copy.checked_leader_epoch = questions[where].leader_epoch
                     agreeing.append(copy)
-        return [copy for copy in agreeing if copy.state is State.COPYING and copy.fetch_node is not None]
+        return [copy for copy in agreeing if copy.state is CopyState.COPYING and copy.fetch_node is not None]
 
     def _agrees(self, copy: PartitionCopy, answer: EpochAnswer) -> bool:
         """Whether the leader's log holds what was copied; if not, or if it does not say, the copy is seen to."""
@@ -439,7 +439,7 @@ class Fetcher:
             copy.error = failure
             self._home(copy, failure)
             return False
-        if copy.state is not State.COPYING:
+        if copy.state is not CopyState.COPYING:
             return False  # it is settled anew, and fetched again after that
         if now.leadership_of(*copy.source) != led:
             self._home(copy, error)
@@ -480,7 +480,7 @@ class Fetcher:
             copy.error = failure
             self._home(copy, failure)
             return
-        if copy.state is not State.COPYING:
+        if copy.state is not CopyState.COPYING:
             return  # it is settled anew, and fetched again after that
         if start.error_code or end.error_code or not copy.is_idle:
             self._home(copy, error)  # what was read is written down first: the position must be the copy's
@@ -499,7 +499,7 @@ class Fetcher:
                 lost = divergence.another_log(position, epoch, start.offset, where=name)
         if lost is not None:
             self._on_trouble(copy, lost)
-        elif copy.state is State.COPYING:
+        elif copy.state is CopyState.COPYING:
             self._home(copy, error)
 
 

@@ -4,7 +4,7 @@
     Fetcher   which fills its queue from the source, for the
     Sender    which empties it to the target, or puts the copy in doubt.
     Flusher   writes down how far the copies got,
-    Listener  hears whether copying may go on.
+    LeaderWatch  hears whether copying may go on.
 
 Here is what joins them, and what becomes of a copy in doubt: it is settled anew, or given
 back to the driver. A failing partition is reported in its row and ends nothing.
@@ -26,9 +26,9 @@ from heliograph.lane.errors import by_another_rule, cause_of_doubt, cause_of_rel
 from heliograph.lane.fetch_memory import FetchMemory
 from heliograph.lane.fetcher import Fetcher
 from heliograph.lane.flusher import Flusher
-from heliograph.lane.leader_watch import Listener
-from heliograph.lane.partition_copy import PartitionCopy, State
-from heliograph.lane.rate_limiter import Pace
+from heliograph.lane.leader_watch import LeaderWatch
+from heliograph.lane.partition_copy import CopyState, PartitionCopy
+from heliograph.lane.rate_limiter import RateLimiter
 from heliograph.lane.sender import Sender
 from heliograph.lane.settler import Settler
 from heliograph.lane.settling_room import SettlingRoom
@@ -41,7 +41,7 @@ DRAIN_S = 0.8
 """How long answers may still come in after the epoch's end."""
 
 
-class Around(Protocol):
+class LaneServices(Protocol):
     """What a flow has of the lane around it."""
 
     index: int
@@ -54,13 +54,13 @@ class Around(Protocol):
     def flow_is_over(self) -> None: ...
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
     def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster: ...
-    def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None: ...
+    def pace(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None: ...
 
 
 class FlowLane:
     """Of one flow and one epoch."""
 
-    def __init__(self, lane: Around, terms: FlowTerms, assignments: Sequence[Assignment]) -> None:
+    def __init__(self, lane: LaneServices, terms: FlowTerms, assignments: Sequence[Assignment]) -> None:
         self._lane = lane
         self._terms = terms
         task = f"{terms.client_id}-{lane.index}"
@@ -72,7 +72,7 @@ class FlowLane:
         self._copies = [_copy_of(assignment, terms) for assignment in assignments]
         lane.memory.watch(self._copies)
         ends = share_ends(self._copies)
-        self._listener = Listener(
+        self._listener = LeaderWatch(
             target,
             terms,
             owner=lane.terms.owner,
@@ -237,7 +237,7 @@ class FlowLane:
 
     def _on_doubt(self, copy: PartitionCopy) -> None:
         """Nothing of the copy is in flight any more: decide by what put it in doubt."""
-        copy.enter(State.WAITING)
+        copy.enter(CopyState.WAITING)
         copy.failures += 1
         error = cause_of_doubt(copy)
         if isinstance(error, RecordRefused) and copy.isolate(error):

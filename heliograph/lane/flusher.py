@@ -16,14 +16,14 @@ from heliograph.errors import HeliographError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import Group, KeyValue, append_all
 from heliograph.kafka.types import TopicPartition
-from heliograph.lane.partition_copy import PartitionCopy, State
-from heliograph.lane.rate_limiter import Pace
-from heliograph.lane.shared_target import SharedEnd
+from heliograph.lane.partition_copy import CopyState, PartitionCopy
+from heliograph.lane.rate_limiter import RateLimiter
+from heliograph.lane.shared_target import SharedTarget
 from heliograph.ledger import formats
 from heliograph.ledger.formats import LIMIT
 from heliograph.ledger.model import FlowTerms
 from heliograph.ledger.runs import Page
-from heliograph.ledger.source_snapshot import Change, Changed
+from heliograph.ledger.source_snapshot import ChangeKind, TopicChange
 from heliograph.ledger.store import StoreKeys, store_keys
 
 _NO_SUCH_TOPIC = (3, 100, 103)
@@ -43,8 +43,8 @@ class Flusher:
         source: Cluster,
         target: Cluster,
         may_write: Callable[[], bool],
-        pace: Pace | None = None,
-        ends: Sequence[SharedEnd] = (),
+        pace: RateLimiter | None = None,
+        ends: Sequence[SharedTarget] = (),
     ) -> None:
         self._copies = copies
         self._ends = ends
@@ -58,7 +58,7 @@ class Flusher:
         self._keys = {copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in copies}
         self._words: list[KeyValue] = []
         """To the driver, with the next flush."""
-        self._changes: dict[str, Changed] = {}
+        self._changes: dict[str, ChangeKind] = {}
         """Topics that are not as planned, of which the driver is to know with the next flush."""
         self._throttles_told = 0.0
         self._flushing = asyncio.Lock()
@@ -80,9 +80,9 @@ class Flusher:
         )
         self._words.append(formats.encode_trouble(self._terms.group_id, trouble))
 
-    def note_change(self, topic: str, what: Changed) -> None:
+    def note_change(self, topic: str, what: ChangeKind) -> None:
         """A topic of the source is not as it was planned; that it is gone counts for most."""
-        if self._changes.get(topic) is not Changed.GONE:
+        if self._changes.get(topic) is not ChangeKind.GONE:
             self._changes[topic] = what
 
     async def flush_quietly(self) -> None:
@@ -137,7 +137,7 @@ class Flusher:
         for copy in self._copies:
             error = copy.error
             text = ""
-            if error is not None and copy.state is not State.RELEASED:
+            if error is not None and copy.state is not CopyState.RELEASED:
                 text = str(error).replace(copy.assignment.name, self._terms.name)  # the same for all partitions
             elif error is None and self._unflushed is not None and copy is self._unflushed[0]:
                 text = self._unflushed[1]
@@ -145,11 +145,11 @@ class Flusher:
                 copy.told = text
                 self.tell(copy, error.code if error else "", text, final=False)
                 if error is not None and error.details.get("error_code") in _NO_SUCH_TOPIC:
-                    self.note_change(copy.assignment.topic, Changed.GONE)
+                    self.note_change(copy.assignment.topic, ChangeKind.GONE)
 
     def _tell_changes(self) -> None:
         for topic, what in self._changes.items():
-            self._words.append(formats.encode_seen(self._terms.group_id, Change(topic=topic, what=what)))
+            self._words.append(formats.encode_seen(self._terms.group_id, TopicChange(topic=topic, what=what)))
         self._changes.clear()
 
     def _note_throttling(self) -> None:

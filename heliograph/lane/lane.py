@@ -22,7 +22,7 @@ from heliograph.kafka.open_files import raise_limit
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lane.fetch_memory import FetchMemory
 from heliograph.lane.flow_lane import FlowLane
-from heliograph.lane.rate_limiter import Pace
+from heliograph.lane.rate_limiter import RateLimiter
 from heliograph.lane.settling_room import SettlingRoom
 from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 
@@ -60,7 +60,7 @@ class _Worker:
         """The epoch in which each of them was last asked for."""
         self._epoch_id = 0
         self.pool = BufferPool()
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, RateLimiter] = {}
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
@@ -97,11 +97,11 @@ class _Worker:
         del self._used[key]
         self._clusters.pop(key).close()
 
-    def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None:
+    def pace(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None:
         if bytes_per_second is None:
             self._paces.pop(flow, None)
             return None
-        pace = self._paces.setdefault(flow, Pace(bytes_per_second))
+        pace = self._paces.setdefault(flow, RateLimiter(bytes_per_second))
         pace.set(bytes_per_second)
         return pace
 
@@ -163,7 +163,7 @@ class Lane:
         """The client that this worker process keeps from epoch to epoch."""
         return _worker.cluster(terms, side, client_id=client_id)
 
-    def pace(self, flow: str, bytes_per_second: float | None) -> Pace | None:
+    def pace(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None:
         """What keeps a flow within its limit; None: it has none."""
         return _worker.pace(flow, bytes_per_second)
 

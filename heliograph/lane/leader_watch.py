@@ -31,7 +31,7 @@ FORBIDDEN_PAUSE_S = 1.0
 PAUSE_S = 0.05
 
 
-class Listener:
+class LeaderWatch:
     """The ear of one flow in a lane."""
 
     def __init__(

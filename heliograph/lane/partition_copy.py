@@ -36,7 +36,7 @@ from heliograph.ledger.model import MEMORY_MS, NOT_LATE, SEQUENCE_MODULUS, Assig
 from heliograph.ledger.runs import OpenPage, OpenRun, Page, Run, follow
 
 if TYPE_CHECKING:
-    from heliograph.lane.shared_target import SharedEnd
+    from heliograph.lane.shared_target import SharedTarget
 
 Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]
 """Starts a task of the lane's, which sees to it that a crash in it is noticed."""
@@ -57,7 +57,7 @@ def may_be_forgotten(entry: Entry, now_ms: int, *, memory_ms: int = MEMORY_MS) -
     return entry.is_unfenced or (has_written and entry.newest_ms < now_ms - memory_ms)
 
 
-class State(Enum):
+class CopyState(Enum):
     SETTLING = "settling"
     COPYING = "copying"
     DRAINING = "draining"
@@ -65,12 +65,12 @@ class State(Enum):
     RELEASED = "released"
 
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.SETTLING: frozenset({State.COPYING, State.WAITING, State.RELEASED}),
-    State.COPYING: frozenset({State.DRAINING}),
-    State.DRAINING: frozenset({State.WAITING}),
-    State.WAITING: frozenset({State.SETTLING, State.RELEASED}),
-    State.RELEASED: frozenset(),
+TRANSITIONS: dict[CopyState, frozenset[CopyState]] = {
+    CopyState.SETTLING: frozenset({CopyState.COPYING, CopyState.WAITING, CopyState.RELEASED}),
+    CopyState.COPYING: frozenset({CopyState.DRAINING}),
+    CopyState.DRAINING: frozenset({CopyState.WAITING}),
+    CopyState.WAITING: frozenset({CopyState.SETTLING, CopyState.RELEASED}),
+    CopyState.RELEASED: frozenset(),
 }
 
 
@@ -130,7 +130,7 @@ class PartitionCopy:
         # is in flight, since the next must not pass if it is refused.
         self.assignment, self.memory_ms = assignment, memory_ms
         self.source, self.target = assignment.source, assignment.target
-        self.shared: SharedEnd | None = None  # set where others of the lane write to the same target partition
+        self.shared: SharedTarget | None = None  # set where others of the lane write to the same target partition
         self.entry: Entry = assignment.entry
         self.page = OpenPage.unpack(assignment.page) if assignment.page else OpenPage(self.entry.run_source)
         """Runs that are broken; the open one is in the entry."""
@@ -138,7 +138,7 @@ class PartitionCopy:
         self.target_id = UUID(assignment.entry.target_topic_id)
         self.has_source_id = self.source_id != NO_TOPIC_ID
         self.has_target_id = self.target_id != NO_TOPIC_ID
-        self.state = State.SETTLING
+        self.state = CopyState.SETTLING
         self._error: HeliographError | None = None
         self.told = ""
         self.fetch_offset = self.entry.source_offset
@@ -189,7 +189,7 @@ class PartitionCopy:
     def error(self, error: HeliographError | None) -> None:
         self._error = None if error is None else error.bare()
 
-    def enter(self, state: State) -> None:
+    def enter(self, state: CopyState) -> None:
         assert state in TRANSITIONS[self.state], (self.assignment.name, self.state, state)
         self.state = state
 
@@ -210,7 +210,7 @@ class PartitionCopy:
         self._next_n, self._next_target = entry.n, entry.target_offset
         self.unsure = Unsure()
         self._oldest_sent_ms = None
-        self.enter(State.COPYING)
+        self.enter(CopyState.COPYING)
 
     @property
     def seen_leader_epoch(self) -> int:
@@ -226,18 +226,18 @@ class PartitionCopy:
 
     def doubt(self, error: HeliographError) -> None:
         """Something is not as expected: send no more, let answers come in, then settle."""
-        if self.state is State.RELEASED:
+        if self.state is CopyState.RELEASED:
             return  # the cause of that stands
         self.error = error
         self._drop_queue()
-        if self.state is State.COPYING:
-            self.enter(State.DRAINING)
+        if self.state is CopyState.COPYING:
+            self.enter(CopyState.DRAINING)
 
     def release(self, error: HeliographError) -> None:
         """Give the partition back to the driver, who decides what the error means."""
         self.error = error
         self._drop_queue()
-        self.enter(State.RELEASED)
+        self.enter(CopyState.RELEASED)
 
     def isolate(self, refusal: RecordRefused) -> bool:
         """Try again up to a record that cannot be copied, or with less at a time; False if nothing stands before it."""
@@ -266,7 +266,7 @@ class PartitionCopy:
 
     @property
     def is_copying(self) -> bool:
-        return self.state is State.COPYING
+        return self.state is CopyState.COPYING
 
     @property
     def is_drained(self) -> bool:
@@ -444,7 +444,7 @@ class PartitionCopy:
 
     def next_piece(self, *, now_ms: int, small_bytes: int) -> Piece | None:
         """The next batch to send, or None if there is none or the pipeline is full."""
-        if self.state is not State.COPYING or len(self.in_flight) >= MAX_IN_FLIGHT:
+        if self.state is not CopyState.COPYING or len(self.in_flight) >= MAX_IN_FLIGHT:
             return None
         if not self._parts:
             self._fill_parts(small_bytes)

@@ -22,7 +22,7 @@ AHEAD_S = 1.0
 LEAST_AHEAD_BYTES = 64 * 1024
 
 
-class Pace:
+class RateLimiter:
     """Of one flow in one worker process, from epoch to epoch."""
 
     def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:

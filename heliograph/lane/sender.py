@@ -33,11 +33,11 @@ from heliograph.kafka.connection import Connection
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.lane.batches.paths import small_bytes_at
 from heliograph.lane.errors import was_forestalled, was_refused
-from heliograph.lane.partition_copy import PartitionCopy, Piece, Spawn, State
-from heliograph.lane.rate_limiter import Pace
+from heliograph.lane.partition_copy import CopyState, PartitionCopy, Piece, Spawn
+from heliograph.lane.rate_limiter import RateLimiter
 from heliograph.lane.refused_records import REFUSALS, refused_by_target
 from heliograph.lane.settling_logs import TargetLog
-from heliograph.lane.shared_target import SharedEnd
+from heliograph.lane.shared_target import SharedTarget
 from heliograph.ledger.model import FlowTerms
 from heliograph.ledger.tail import Unsettled, look_between
 
@@ -73,7 +73,7 @@ class _Channel:
         self.in_flight = 0
         self._samples: deque[float] = deque(maxlen=DISTANCE_SAMPLES)
 
-    def line_up(self, copy: PartitionCopy, shared: SharedEnd, size: int) -> None:
+    def line_up(self, copy: PartitionCopy, shared: SharedTarget, size: int) -> None:
         """A copy that has sent so much stays before those that share its target, for as long as its turn is."""
         if shared.keeps_turn(copy, size) and copy in self.ready:
             for other in [waiting for waiting in self.ready if waiting.shared is shared and waiting is not copy]:
@@ -113,7 +113,7 @@ class Sender:
         spawn: Spawn,
         copies: int,
         may_send: Callable[[], bool] = lambda: True,
-        pace: Pace | None = None,
+        pace: RateLimiter | None = None,
     ) -> None:
         self._cluster = cluster
         self._terms = terms
@@ -170,7 +170,7 @@ class Sender:
     def fail(self, copy: PartitionCopy, error: HeliographError) -> None:
         """Put a copy in doubt; when nothing of it is in flight any more, it is settled anew."""
         copy.doubt(error)
-        if copy.is_drained and copy.state is State.DRAINING:
+        if copy.is_drained and copy.state is CopyState.DRAINING:
             copy.target_node = None
             self._on_doubt(copy)
 
@@ -195,7 +195,7 @@ class Sender:
                 self._channels[channel.node, channel.index] = self._channels.pop((channel.node, channel.index))
             self._send(channel, channel.connection, pieces)
 
-    def _wait_for(self, pace: Pace) -> None:
+    def _wait_for(self, pace: RateLimiter) -> None:
         """The limit is used up: all channels wait, and those that sent last have the last turn then."""
         if self._rest is None:
             self._rest = asyncio.get_running_loop().call_later(pace.wait_s(), self._go_on)
@@ -224,7 +224,7 @@ class Sender:
         size = 0
         now_ms = _now_ms()
         small_bytes = channel.small_bytes if self._pace is None else 0  # under a limit the way is not to be filled
-        served: set[SharedEnd] = set()
+        served: set[SharedTarget] = set()
         for copy in list(channel.ready):
             if copy.shared in served:
                 continue  # a request takes one batch for a partition
@@ -320,7 +320,7 @@ class Sender:
             must_look = copy.marks is not None and copy.must_look(answer.base_offset, _now_ms())
             failure = self._objection(copy, piece, answer, must_look=must_look)
             copy.unsure.appended |= answer.error_code not in _NOT_APPENDED
-        if failure is not None or answer is None or copy.state is not State.COPYING:
+        if failure is not None or answer is None or copy.state is not CopyState.COPYING:
             self._reject(copy, failure)
         elif must_look:
             self._looks += 1
@@ -338,13 +338,13 @@ class Sender:
     def _reject(self, copy: PartitionCopy, failure: HeliographError | None) -> None:
         """It is not known where the copy's oldest piece stands."""
         copy.in_flight.popleft()
-        if copy.state is State.COPYING and failure is not None:
+        if copy.state is CopyState.COPYING and failure is not None:
             copy.unsure.forestalled = was_forestalled(failure)
             copy.unsure.refused = copy.unsure.misplaced or was_refused(failure)
             copy.refusals += copy.unsure.refused
             copy.doubt(failure)
             self._doubt_others(copy, failure)
-        if copy.is_drained and copy.state is State.DRAINING:
+        if copy.is_drained and copy.state is CopyState.DRAINING:
             copy.target_node = None
             self._on_doubt(copy)
 
@@ -368,7 +368,7 @@ class Sender:
             failure = error.bare()
         finally:
             self._looks -= 1
-        if failure is None and copy.state is State.COPYING:
+        if failure is None and copy.state is CopyState.COPYING:
             self._accept(copy, base_offset)
             if self._open:
                 self.pump()

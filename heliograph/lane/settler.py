@@ -28,10 +28,10 @@ from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.lane import errors
 from heliograph.lane.batches.provenance import marks_of_count
 from heliograph.lane.fetch_memory import FetchMemory
-from heliograph.lane.partition_copy import PartitionCopy, Spawn, State
+from heliograph.lane.partition_copy import CopyState, PartitionCopy, Spawn
 from heliograph.lane.settling import Settled, settle
 from heliograph.lane.settling_logs import SourceLog, TargetLog
-from heliograph.lane.settling_room import Place, SettlingRoom
+from heliograph.lane.settling_room import RoomTicket, SettlingRoom
 from heliograph.ledger.model import NOT_LATE, FlowTerms
 from heliograph.ledger.tail import Tail, Unsettled, is_last_of_ours, read_tails
 
@@ -91,7 +91,7 @@ class Settler:
         while True:
             await self._unsettled.wait()
             self._unsettled.clear()
-            copies = [copy for copy in self._copies if copy.state is State.SETTLING and copy not in self._reading]
+            copies = [copy for copy in self._copies if copy.state is CopyState.SETTLING and copy not in self._reading]
             if copies:
                 await self._settle(copies)
 
@@ -101,15 +101,15 @@ class Settler:
         asyncio.get_running_loop().call_later(pause, self._settle_again, copy)
 
     def _settle_again(self, copy: PartitionCopy) -> None:
-        if copy.state is State.WAITING:
-            copy.enter(State.SETTLING)
+        if copy.state is CopyState.WAITING:
+            copy.enter(CopyState.SETTLING)
             self._unsettled.set()
 
     def _all_wait(self, copies: Sequence[PartitionCopy], error: HeliographError) -> None:
         for copy in copies:
             copy.error = error
             copy.failures += 1
-            copy.enter(State.WAITING)
+            copy.enter(CopyState.WAITING)
             self.back_off(copy)
 
     # -- by the log's end ----------------------------------------------------------------
@@ -205,7 +205,7 @@ class Settler:
         elif copy.unsure.late and (pause_s := self._patience_s(copy)) > 0:
             self._awaited.pop(copy, None)  # what comes late stands behind it
             copy.error = copy.error or errors.may_be_late(copy)
-            copy.enter(State.WAITING)
+            copy.enter(CopyState.WAITING)
             asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
         elif is_kept and not copy.unsure.misplaced:
             self._go(copy)
@@ -271,7 +271,7 @@ class Settler:
         leaders = frozenset(leader_of(copy.assignment.topic, copy.assignment.partition) for copy in copies)
         return *target, self._terms.source, leaders
 
-    async def _settle_in_place(self, copies: Sequence[PartitionCopy], target_end: int, place: Place) -> None:
+    async def _settle_in_place(self, copies: Sequence[PartitionCopy], target_end: int, place: RoomTicket) -> None:
         gate = self._memory.gate(SETTLE_READ_BYTES)
         target = TargetLog(self._target, copies[0].assignment, max_bytes=SETTLE_READ_BYTES, allowance=gate)
         unsettled = [Unsettled.of(copy.assignment, copy.entry, self._terms) for copy in copies]

@@ -30,7 +30,7 @@ class _Line:
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
-class Place:
+class RoomTicket:
     """The right of one partition to settle now."""
 
     def __init__(self, line: _Line) -> None:
@@ -52,13 +52,13 @@ class SettlingRoom:
         self._lines: dict[Hashable, _Line] = {}
 
     @asynccontextmanager
-    async def place(self, brokers: Hashable) -> AsyncIterator[Place]:
+    async def place(self, brokers: Hashable) -> AsyncIterator[RoomTicket]:
         """Wait in line for a place, and leave it at the end of the block."""
         line = self._lines.setdefault(brokers, _Line())
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.waiting.append(turn)
         self._admit()
-        place = Place(line)
+        place = RoomTicket(line)
         try:
             await turn
             yield place

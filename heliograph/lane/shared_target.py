@@ -18,7 +18,7 @@ TURN_BYTES = 1024 * 1024
 """So much a copy sends before another has its turn, if it has that much: with every change a run ends."""
 
 
-class SharedEnd:
+class SharedTarget:
     """Where the log ends, by the last answer to any of the copies."""
 
     def __init__(self, copies: Sequence[PartitionCopy]) -> None:
@@ -51,12 +51,12 @@ class SharedEnd:
         return self._turn_bytes < TURN_BYTES
 
 
-def share_ends(copies: Iterable[PartitionCopy]) -> list[SharedEnd]:
+def share_ends(copies: Iterable[PartitionCopy]) -> list[SharedTarget]:
     """Join the copies that have a target partition in common; those that have one for themselves stay as they are."""
     by_target: dict[TopicPartition, list[PartitionCopy]] = {}
     for copy in copies:
         by_target.setdefault(copy.target, []).append(copy)
-    ends = [SharedEnd(together) for together in by_target.values() if len(together) > 1]
+    ends = [SharedTarget(together) for together in by_target.values() if len(together) > 1]
     for end in ends:
         for copy in end.copies:
             copy.shared = end

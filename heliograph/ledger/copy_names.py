@@ -32,7 +32,7 @@ class Rank(IntEnum):
     NEW = 2
 
 
-class Claim(NamedTuple):
+class NameClaim(NamedTuple):
     """A topic's claim to a name on the target; the least one wins."""
 
     rank: Rank
@@ -60,7 +60,7 @@ def plan_names(
     there: Collection[str] = (),
     ranks: Mapping[str, Rank] | None = None,
     order: int = 0,
-    rivals: Iterable[Mapping[str, Claim]] = (),
+    rivals: Iterable[Mapping[str, NameClaim]] = (),
 ) -> NamePlan:
     """Of the source's topics; `there` are those of the target, `rivals` what other flows claim of its names."""
     names, refused, home = _named(flow, topics)
@@ -77,7 +77,7 @@ def plan_names(
     return NamePlan(wanted, refused, home, frozenset(owners))
 
 
-def _alike(wanted: Mapping[str, str], there: Collection[str], owners: Mapping[str, Claim]) -> list[tuple[str, str]]:
+def _alike(wanted: Mapping[str, str], there: Collection[str], owners: Mapping[str, NameClaim]) -> list[tuple[str, str]]:
     """Topics to be made whose names differ from another's in dots and underscores alone; with that other name."""
     new = [(owners[remote], remote) for remote in wanted.values() if remote not in there]
     flat = {_flat(name): name for name in there} if new else {}
@@ -87,10 +87,10 @@ def _alike(wanted: Mapping[str, str], there: Collection[str], owners: Mapping[st
 
 def claims_of(
     flow: Flow, names: Mapping[str, str], *, ranks: Mapping[str, Rank] | None = None, order: int = 0
-) -> dict[str, Claim]:
+) -> dict[str, NameClaim]:
     """By name on the target, the best claim of the flow's own topics."""
     known, name = ranks or {}, flow.name
-    return _best((remote, Claim(known.get(topic, Rank.NEW), order, topic, name)) for topic, remote in names.items())
+    return _best((remote, NameClaim(known.get(topic, Rank.NEW), order, topic, name)) for topic, remote in names.items())
 
 
 def names_of(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
@@ -148,9 +148,9 @@ def _named(flow: Flow, topics: Iterable[str]) -> tuple[dict[str, str], dict[str,
     return names, refused, frozenset(home)
 
 
-def _best(claims: Iterable[tuple[str, Claim]]) -> dict[str, Claim]:
+def _best(claims: Iterable[tuple[str, NameClaim]]) -> dict[str, NameClaim]:
     """By name."""
-    found: dict[str, Claim] = {}
+    found: dict[str, NameClaim] = {}
     for remote, claim in claims:
         known = found.get(remote)
         if known is None or claim < known:
@@ -206,7 +206,7 @@ def _refusal(flow: Flow, topic: str, remote: str, why: str) -> NameRefused:
     )
 
 
-def _taken(flow: Flow, topic: str, remote: str, owner: Claim) -> NameRefused:
+def _taken(flow: Flow, topic: str, remote: str, owner: NameClaim) -> NameRefused:
     of = "" if owner.flow == flow.name else f" of {owner.flow}"
     return NameRefused(
         f'"{topic}" would be called "{remote}" on "{flow.target}", as "{owner.topic}"{of} is',

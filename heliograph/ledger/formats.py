@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 from heliograph.kafka.batch import check_crc, iter_batches, iter_records
 from heliograph.ledger.kept_acls import NO_ACLS, KeptAcls
-from heliograph.ledger.lease import TERM_MAX, Lease, Process, Tenancy
+from heliograph.ledger.lease import TERM_MAX, Lease, LeaseState, Process
 from heliograph.ledger.lineage import Lineage
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import Entry
-from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.position_requests import PositionRequest, SelectionSeen
 from heliograph.ledger.runs import Page
-from heliograph.ledger.source_snapshot import Change, Contact, GroupPass, LogEnds, Seen, SeenGroup
+from heliograph.ledger.source_snapshot import Contact, GroupPass, LogEnds, Seen, SeenGroup, TopicChange
 from heliograph.ledger.untrusted_json import (
     INT32_MAX,
     INT64_MAX,
@@ -130,7 +130,7 @@ def partition_for(key: bytes, partitions: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class ProducerClaim:
     """A driver's bid for a producer id of the flow; of each row the lowest offset in the ledger wins."""
 
     token: str
@@ -219,7 +219,7 @@ class StandbyRecord:
 
 
 LedgerRecord = (
-    Claim
+    ProducerClaim
     | Order
     | Trouble
     | Throttle
@@ -231,8 +231,8 @@ LedgerRecord = (
     | Lease
     | StandbyRecord
     | KeptAcls
-    | Wish
-    | Asked
+    | PositionRequest
+    | SelectionSeen
 )
 
 COUNT_MAX = INT32_MAX
@@ -314,7 +314,7 @@ def encode_entry(entry: Entry) -> bytes:
     ).encode()
 
 
-def encode_claim(group_id: str, claim: Claim) -> tuple[bytes, bytes]:
+def encode_claim(group_id: str, claim: ProducerClaim) -> tuple[bytes, bytes]:
     return (
         _compact(["claim", group_id, claim.token]),
         _compact(
@@ -426,7 +426,7 @@ def encode_seen(group_id: str, seen: Seen) -> tuple[bytes, bytes]:
             key = ["group", group_id, seen.group]
         case GroupPass():
             key = ["pass", group_id, str(seen.kind)]
-        case Change():
+        case TopicChange():
             key = ["change", group_id, seen.topic]
     return _compact(key), _compact({"v": VERSION, **seen.fields()})
 
@@ -586,9 +586,9 @@ def _parse_condition(rest: list[Any], fields: dict[str, Any]) -> Condition:
     )
 
 
-def _parse_claim(rest: list[Any], fields: dict[str, Any]) -> Claim:
+def _parse_claim(rest: list[Any], fields: dict[str, Any]) -> ProducerClaim:
     [token] = take(rest, 1)
-    return Claim(
+    return ProducerClaim(
         token=as_text(token),
         producer_id=as_number(fields["pid"]),
         source_cluster_id=as_text(fields["source"]),
@@ -608,7 +608,7 @@ def _parse_lease(rest: list[Any], fields: dict[str, Any]) -> Lease:
             born=as_number(fields["born"]),
         ),
         term=as_int(fields["term"], 0, TERM_MAX),
-        tenancy=Tenancy(as_text(fields["is"])),
+        tenancy=LeaseState(as_text(fields["is"])),
         since_ms=as_time_ms(fields["since"]),
         time_ms=as_time_ms(fields["ms"]),
         lease_ms=as_number(fields["lease"]),
@@ -635,14 +635,14 @@ def _one_text(rest: list[Any]) -> str:
 _DELETED: dict[str, Callable[[list[Any]], LedgerRecord]] = {
     "acls": lambda rest: KeptAcls.parse(rest, NO_ACLS),
     "standby": lambda rest: StandbyRecord(owner=_one_text(rest), time_ms=0),
-    "wish": lambda rest: Wish.parse(rest, None),
+    "wish": lambda rest: PositionRequest.parse(rest, None),
 }
 """By the kind that a key names: what it means that a record is deleted. Of other kinds it means nothing."""
 
 _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] = {
     "acls": KeptAcls.parse,
-    "change": lambda rest, fields: Change.parse(_one_text(rest), fields),
-    "asked": lambda _, fields: Asked.parse(fields),
+    "change": lambda rest, fields: TopicChange.parse(_one_text(rest), fields),
+    "asked": lambda _, fields: SelectionSeen.parse(fields),
     "claim": _parse_claim,
     "condition": _parse_condition,
     "contact": lambda _, fields: Contact.parse(fields),
@@ -656,6 +656,6 @@ _PARSERS: dict[str, Callable[[list[Any], dict[str, Any]], LedgerRecord | None]] 
     "standby": _parse_standby,
     "throttle": _parse_throttle,
     "trouble": _parse_trouble,
-    "wish": Wish.parse,
+    "wish": PositionRequest.parse,
 }
 """By the kind that a key names: what follows in the key, and the fields of the value, to a record."""

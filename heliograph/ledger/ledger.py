@@ -30,7 +30,7 @@ from heliograph.ledger.lease import Clock, Leadership, Lease, clock
 from heliograph.ledger.losses import Loss, LossKey, newest
 from heliograph.ledger.model import Entry
 from heliograph.ledger.partition_remap import SAME, target_partition
-from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.position_requests import PositionRequest, SelectionSeen
 from heliograph.ledger.runs import OpenPage, Page, Run
 from heliograph.ledger.source_snapshot import Contact, GroupPass, LogEnd, LogEnds, PassKind, SeenGroup
 from heliograph.ledger.unreadable_records import RefusedRecords
@@ -274,8 +274,8 @@ class Ledger:
     """Of one flow, as read from the target so far."""
 
     group_id: str
-    claim: formats.Claim | None = None
-    further_claims: dict[int, formats.Claim] = field(default_factory=dict)
+    claim: formats.ProducerClaim | None = None
+    further_claims: dict[int, formats.ProducerClaim] = field(default_factory=dict)
     """By row, of those after the first (`remap`)."""
     condition: formats.Condition | None = None
     partitions: dict[PartitionName, PartitionLedger] = field(default_factory=dict)
@@ -295,9 +295,9 @@ class Ledger:
     losses: dict[LossKey, Loss] = field(default_factory=dict)
     acls: dict[AclResource, KeptAcls] = field(default_factory=dict)
     """By resource of the target: the access rules that we made there, and those kept for a failover."""
-    wishes: dict[PartitionName, Wish] = field(default_factory=dict)
+    wishes: dict[PartitionName, PositionRequest] = field(default_factory=dict)
     """Positions that were set, and no leader has taken up yet."""
-    asked: Asked | None = None
+    asked: SelectionSeen | None = None
     topic: str = ""
     """Where it was read."""
     end: int = 0
@@ -321,7 +321,7 @@ class Ledger:
         """When the source last answered; 0 if it never did."""
         return self.contact.time_ms if self.contact is not None else 0
 
-    def claim_of(self, row: int) -> formats.Claim | None:
+    def claim_of(self, row: int) -> formats.ProducerClaim | None:
         return self.further_claims.get(row) if row else self.claim
 
     @property
@@ -358,7 +358,7 @@ class Ledger:
                 self.partition((record.topic, record.partition)).take_former(record.start, record.page)
             case formats.PageRecord():
                 self.partition((record.topic, record.partition)).take_page(record.start, record.page)
-            case formats.Claim():
+            case formats.ProducerClaim():
                 self._take_claim(record)
             case formats.Condition():
                 self.condition = record
@@ -368,13 +368,13 @@ class Ledger:
                 self._take_seen(record)
             case None if value is not None and not formats.is_foreign(self.group_id, key):
                 self.refused.note(0, offset)
-            case Wish() | Asked() | KeptAcls():
+            case PositionRequest() | SelectionSeen() | KeptAcls():
                 self._take_wanted(record)
             case _:
                 self._take_of_processes(record)
         return record
 
-    def _take_claim(self, claim: formats.Claim) -> None:
+    def _take_claim(self, claim: formats.ProducerClaim) -> None:
         """The first one of a row counts."""
         if claim.row:
             self.further_claims.setdefault(claim.row, claim)
@@ -393,9 +393,9 @@ class Ledger:
             case GroupPass():
                 self.passes[record.kind] = record
 
-    def _take_wanted(self, record: Wish | Asked | KeptAcls) -> None:
+    def _take_wanted(self, record: PositionRequest | SelectionSeen | KeptAcls) -> None:
         """What people want of the flow, and what it gave them."""
-        if isinstance(record, Asked):
+        if isinstance(record, SelectionSeen):
             self.asked = record
         elif isinstance(record, KeptAcls):
             keep(self.acls, record)

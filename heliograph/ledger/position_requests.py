@@ -39,7 +39,7 @@ ALL = NameFilter((".*",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PositionRequest:
     """Where the copy of one partition is to go on."""
 
     topic: str
@@ -54,7 +54,7 @@ class Wish:
         return _compact(["wish", group_id, self.topic, self.partition]), value
 
     @classmethod
-    def parse(cls, rest: list[Any], fields: Mapping[str, Any] | None) -> Wish:
+    def parse(cls, rest: list[Any], fields: Mapping[str, Any] | None) -> PositionRequest:
         """`rest` is what follows in the key; without fields it was deleted."""
         topic, partition = as_text(take(rest, 2)[0]), as_partition(rest[1])
         if fields is None:
@@ -71,7 +71,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SelectionSeen:
     """What a flow was asked for when its topics were last looked at.
 
     Start positions are for what a flow is asked for the first time. What appears later among these topics is new, and
@@ -89,7 +89,7 @@ class Asked:
         return _compact(["asked", group_id]), _compact(fields)
 
     @classmethod
-    def parse(cls, fields: Mapping[str, Any]) -> Asked:
+    def parse(cls, fields: Mapping[str, Any]) -> SelectionSeen:
         include, exclude = as_texts(fields["topics"]), as_texts(fields["exclude"])
         try:
             NameFilter(include, exclude)
@@ -99,7 +99,7 @@ class Asked:
         return cls(include=include, exclude=exclude, waiting=waiting)
 
 
-def first_asked(flow: Flow, before: Asked | None, *, is_new: bool) -> Callable[[tuple[str, int]], bool]:
+def first_asked(flow: Flow, before: SelectionSeen | None, *, is_new: bool) -> Callable[[tuple[str, int]], bool]:
     """Tells of a partition that was never copied whether it is one that the flow is first asked for, or a new one.
 
     `is_new`: the flow has never copied anything, as far as its ledger knows. A ledger of an older release does not
@@ -119,12 +119,12 @@ def first_asked(flow: Flow, before: Asked | None, *, is_new: bool) -> Callable[[
 
 def asked_now(
     flow: Flow,
-    before: Asked | None,
+    before: SelectionSeen | None,
     partitions: Mapping[str, int],
     *,
     begun: Container[tuple[str, int]],
     is_first: Callable[[tuple[str, int]], bool],
-) -> Asked:
+) -> SelectionSeen:
     """After a look that found so many partitions of each topic; where all begins at the first record nobody waits."""
     waiting: dict[str, int] = {}
     known = before.waiting if before is not None else {}
@@ -134,4 +134,4 @@ def asked_now(
             if any((topic, partition) not in begun for partition in range(there)):
                 waiting[topic] = there
     asked = flow.topics if isinstance(flow.topics, NameFilter) else ALL
-    return Asked(include=asked.include, exclude=asked.exclude, waiting=waiting)
+    return SelectionSeen(include=asked.include, exclude=asked.exclude, waiting=waiting)

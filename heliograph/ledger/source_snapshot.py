@@ -210,7 +210,7 @@ class GroupPass:
         )
 
 
-class Changed(StrEnum):
+class ChangeKind(StrEnum):
     """What may have happened to a topic."""
 
     GONE = "gone"
@@ -219,33 +219,33 @@ class Changed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TopicChange:
     """A lane's word to its driver: a topic is not as it was planned, so that all are worth a look."""
 
     topic: str
-    what: Changed
+    what: ChangeKind
 
     def fields(self) -> dict[str, Any]:
         return {"what": str(self.what)}
 
     @classmethod
-    def parse(cls, topic: str, fields: Mapping[str, Any]) -> Change:
-        return cls(topic=topic, what=Changed(as_text(fields["what"])))
+    def parse(cls, topic: str, fields: Mapping[str, Any]) -> TopicChange:
+        return cls(topic=topic, what=ChangeKind(as_text(fields["what"])))
 
 
-def change_of(before: TopicMeta | None, now: TopicMeta | None) -> Changed | None:
+def change_of(before: TopicMeta | None, now: TopicMeta | None) -> ChangeKind | None:
     """What happened to a topic between two looks of a lane; None if nothing, or if it saw the topic only once."""
     if now is None:
-        return Changed.GONE
+        return ChangeKind.GONE
     if before is None or before == now:
         return None
     if len(before.partitions) != len(now.partitions):
-        return Changed.RESIZED
+        return ChangeKind.RESIZED
     moved = any(
         (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch)
         for old, new in zip(before.partitions, now.partitions, strict=True)
     )
-    return Changed.MOVED if moved else None
+    return ChangeKind.MOVED if moved else None
 
 
-Seen = Contact | LogEnds | SeenGroup | GroupPass | Change
+Seen = Contact | LogEnds | SeenGroup | GroupPass | TopicChange

@@ -35,7 +35,7 @@ from heliograph.ledger.lineage import UNKNOWN
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.lost_records import lost_records
 from heliograph.ledger.model import Entry, FlowTerms
-from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.position_requests import PositionRequest, SelectionSeen
 from heliograph.ledger.rejected_records import Rejected
 from heliograph.ledger.runs import Page
 from heliograph.ledger.source_snapshot import Seen
@@ -201,11 +201,11 @@ async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
 
 async def claim_producer_id(
     cluster: Cluster, topic: str, ledger: Ledger, *, source_cluster_id: str, target_cluster_id: str, row: int = 0
-) -> formats.Claim:
+) -> formats.ProducerClaim:
     """If nobody has claimed a row of the flow yet, bid for it. The first claim wins, ours or not."""
     found = ledger.claim_of(row)
     if found is None:
-        claim = formats.Claim(
+        claim = formats.ProducerClaim(
             token=uuid4().hex,
             producer_id=await new_producer_id(cluster),
             source_cluster_id=source_cluster_id,
@@ -273,7 +273,7 @@ async def write_entries(
     pages: Pages,
     *,
     former: Pages | None = None,
-    granted: Iterable[Wish] = (),
+    granted: Iterable[PositionRequest] = (),
 ) -> None:
     """Write entries to the ledger, and pages of runs before them; wishes that they fulfil are gone behind them.
 
@@ -307,11 +307,13 @@ def _page_records(group_id: str, pages: Pages, former: Pages) -> list[KeyValue]:
     ]
 
 
-async def write_wishes(cluster: Cluster, topic: str, group_id: str, wishes: Iterable[Wish], *, now_ms: int) -> None:
+async def write_wishes(
+    cluster: Cluster, topic: str, group_id: str, wishes: Iterable[PositionRequest], *, now_ms: int
+) -> None:
     await append(cluster, topic, 0, [wish.encode(group_id) for wish in wishes], now_ms=now_ms)
 
 
-async def write_asked(cluster: Cluster, topic: str, group_id: str, asked: Asked) -> None:
+async def write_asked(cluster: Cluster, topic: str, group_id: str, asked: SelectionSeen) -> None:
     await append(cluster, topic, 0, [asked.encode(group_id)], now_ms=int(time.time() * 1000))
 
 
@@ -419,7 +421,7 @@ async def write_order(cluster: Cluster, topic: str, group_id: str, order: format
     await append(cluster, topic, 0, [formats.encode_order(group_id, order)], now_ms=int(time.time() * 1000))
 
 
-def _check_clusters(claim: formats.Claim, source_id: str, target_id: str, *, where: str) -> None:
+def _check_clusters(claim: formats.ProducerClaim, source_id: str, target_id: str, *, where: str) -> None:
     for side, known, found in (
         ("source", claim.source_cluster_id, source_id),
         ("target", claim.target_cluster_id, target_id),

@@ -18,7 +18,7 @@ ADMIN, CONSUMER, PRODUCER, APP = "admin", "consumer", "producer", "app"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ClusterLogin:
     """One way to one cluster."""
 
     alias: str
@@ -40,20 +40,20 @@ class Access:
         return (flow.name, role) in self.clients
 
 
-def list_accesses(settings: Settings) -> list[Access]:
+def list_accesses(settings: Settings) -> list[ClusterLogin]:
     """Of the clusters that enabled flows need, in the order of the file; an alias's first access is the admin's."""
     used = {alias for flow in settings.enabled_flows for alias in (flow.source, flow.target)}
     return [access for alias in settings.clusters if alias in used for access in _of(settings, alias)]
 
 
-def _of(settings: Settings, alias: str) -> Iterator[Access]:
+def _of(settings: Settings, alias: str) -> Iterator[ClusterLogin]:
     groups: dict[object, tuple[Way, list[str], list[tuple[str, Role]]]] = {}
     for name, client, way in _clients(settings, alias):
         _, names, clients = groups.setdefault(_relevant(way), (way, [], []))
         names += [name] if name not in names else []
         clients.append(client)
     for way, names, clients in groups.values():
-        yield Access(
+        yield ClusterLogin(
             alias=alias, roles=tuple(names), bootstrap=way.bootstrap, security=way.security, clients=tuple(clients)
         )
 

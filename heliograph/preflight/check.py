@@ -40,7 +40,7 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, admin_way
 from heliograph.preflight import topics
-from heliograph.preflight.access import APP, Access, list_accesses
+from heliograph.preflight.access import APP, ClusterLogin, list_accesses
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions
 from heliograph.preflight.connect import Look, look_at
 from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topic, parse_limits
@@ -54,7 +54,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ClusterViews:
     """What the first steps found: what the later ones work with."""
 
     settings: Settings
@@ -112,7 +112,7 @@ async def check_clusters(settings: Settings) -> list[Step]:
     return steps
 
 
-async def _check_rights(flow: Flow, view: View) -> list[Step]:
+async def _check_rights(flow: Flow, view: ClusterViews) -> list[Step]:
     admins = view.admins(flow)
     if admins is None:
         return []
@@ -134,7 +134,7 @@ def _admins(looks: Sequence[Look]) -> list[Look]:
     return [look for look in looks if look.access.is_admin]
 
 
-async def _view(settings: Settings, looks: Sequence[Look]) -> tuple[View, list[Step]]:
+async def _view(settings: Settings, looks: Sequence[Look]) -> tuple[ClusterViews, list[Step]]:
     """Reads the topics by each admin; a step for each that cannot."""
     admins = [look for look in _admins(looks) if look.cluster is not None]
     answers = await asyncio.gather(
@@ -149,7 +149,7 @@ async def _view(settings: Settings, looks: Sequence[Look]) -> tuple[View, list[S
             raise answer
         else:
             seen.append(look)
-    return View(settings=settings, looks=seen), steps
+    return ClusterViews(settings=settings, looks=seen), steps
 
 
 # -- one flow
@@ -167,7 +167,7 @@ async def _guarded(flow: Flow, work: Awaitable[list[Step]]) -> list[Step]:
         return [failed("topics", what, "is a broker overloaded, or without its controller?").of(flow.name)]
 
 
-async def _check_flow(flow: Flow, view: View) -> list[Step]:
+async def _check_flow(flow: Flow, view: ClusterViews) -> list[Step]:
     admins = view.admins(flow)
     if admins is None:
         return []
@@ -292,7 +292,7 @@ def read_app_security(properties_file: Path) -> Security:
 
 async def _check_app(settings: Settings, alias: str, security: Security) -> list[Step]:
     bootstrap = admin_way(settings, alias).bootstrap
-    look = await look_at(Access(alias=alias, roles=(APP,), bootstrap=bootstrap, security=security))
+    look = await look_at(ClusterLogin(alias=alias, roles=(APP,), bootstrap=bootstrap, security=security))
     steps = list(look.steps)
     async with _closing([look]):
         if look.cluster is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heliograph.errors import HeliographError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
-from heliograph.preflight.access import Access
+from heliograph.preflight.access import ClusterLogin
 from heliograph.preflight.probe import NAME, TCP, Probe, probe
 from heliograph.preflight.steps import Note, Step, Verdict, failed, passed
 
@@ -23,14 +23,14 @@ TIMEOUT_S = 10.0
 class Look:
     """What came of one access."""
 
-    access: Access
+    access: ClusterLogin
     steps: tuple[Step, ...]
     cluster: Cluster | None = None
     """A client by the addresses that answered, to be closed by whoever asked; None if none did."""
     cluster_id: str = ""
 
 
-async def look_at(access: Access, *, now: datetime.datetime | None = None) -> Look:
+async def look_at(access: ClusterLogin, *, now: datetime.datetime | None = None) -> Look:
     """Every address of an access, all at the same time; the steps are in a stable order."""
     now = now or datetime.datetime.now(datetime.UTC)
     prober = Cluster(access.alias, access.bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=access.security)
@@ -76,7 +76,7 @@ def _context(cluster: Cluster) -> tuple[ssl.SSLContext | None, list[Note]]:
         return None, [failed("tls", error)]
 
 
-def _login_notes(access: Access) -> list[Note]:
+def _login_notes(access: ClusterLogin) -> list[Note]:
     """A login that cannot be begun is known before any broker answers, and when none does."""
     try:
         access.security.login(where=f'"{access.alias}"')

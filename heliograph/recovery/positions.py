@@ -18,7 +18,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.config.start_points import StartPoint
 from heliograph.errors import ConfigError, HeliographError, LeaseLost
 from heliograph.flow.flow import FlowDriver
-from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.flow.required_topics import wanted_topics
 from heliograph.flow.start_positions import Beginning, find_starts
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
@@ -27,10 +27,10 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import names_of
-from heliograph.ledger.lease import Tenancy
+from heliograph.ledger.lease import LeaseState
 from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.model import Entry
-from heliograph.ledger.position_requests import Wish
+from heliograph.ledger.position_requests import PositionRequest
 from heliograph.ledger.process_identity import this_process
 from heliograph.recovery.offsets_file import NAMED, Given, faulty_names
 
@@ -52,7 +52,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PositionRow:
     """Where one partition goes on at the next start; None where there is nothing to say."""
 
     flow: str
@@ -82,7 +82,7 @@ class Place:
         }
 
 
-def position_of(known: Entry | None, stored: int | None, wish: Wish | None) -> tuple[int | None, Origin]:
+def position_of(known: Entry | None, stored: int | None, wish: PositionRequest | None) -> tuple[int | None, Origin]:
     """By the ledger's entry, the stored position, and what somebody set."""
     if wish is not None and wish.holds(known, stored):
         return wish.offset, Origin.RESET if wish.offset is None else Origin.SET
@@ -91,20 +91,20 @@ def position_of(known: Entry | None, stored: int | None, wish: Wish | None) -> t
     return (None, Origin.NONE) if known is None else (known.source_offset, Origin.COPIED)
 
 
-class Outcome(StrEnum):
+class ChangeOutcome(StrEnum):
     PLANNED = "planned"
     WRITTEN = "written"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PositionChange:
     """Of one partition's position."""
 
-    place: Place
+    place: PositionRow
     to: int | None
     """None: it begins as in a new flow."""
     note: str = ""
-    outcome: Outcome = Outcome.PLANNED
+    outcome: ChangeOutcome = ChangeOutcome.PLANNED
 
     @property
     def where(self) -> PartitionName:
@@ -138,23 +138,23 @@ class Change:
         }
 
 
-class View(NamedTuple):
+class FlowPositions(NamedTuple):
     """What is known of a flow's positions."""
 
     flow: Flow
     source: Cluster
-    places: Mapping[PartitionName, Place]
+    places: Mapping[PartitionName, PositionRow]
     ledger: Ledger
 
 
-Planner = Callable[[View], Awaitable[list[Change]]]
+Planner = Callable[[FlowPositions], Awaitable[list[PositionChange]]]
 
 
 # -- looking
 
 
 class Listing(NamedTuple):
-    places: list[Place]
+    places: list[PositionRow]
     problem: str = ""
     """Why the source's columns are empty."""
 
@@ -192,7 +192,7 @@ async def _ledger_of(flow: Flow, target: Cluster) -> Ledger:
     return found or Ledger(group_id=flow.group_id)
 
 
-async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) -> View:
+async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) -> FlowPositions:
     stored: Mapping[PartitionName, int] = {}
     if (topic := flow.offset_storage_topic) in target.catalogue.topics:
         stored = (await store.read_positions(target, topic, flow.source, connector=flow.connector_name)).found
@@ -208,7 +208,7 @@ async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) ->
     places = {}
     for where in names:
         position, origin = position_of(ledger.entries.get(where), stored.get(where), ledger.wishes.get(where))
-        places[where] = Place(
+        places[where] = PositionRow(
             flow=flow.name,
             topic=where[0],
             partition=where[1],
@@ -217,7 +217,7 @@ async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) ->
             log_start=first.get(where),
             log_end=last.get(where),
         )
-    return View(flow, source, places, ledger)
+    return FlowPositions(flow, source, places, ledger)
 
 
 def _partitions(flow: Flow, source: Cluster) -> dict[str, int]:
@@ -232,7 +232,7 @@ def _partitions(flow: Flow, source: Cluster) -> dict[str, int]:
 def to_point(topic: str, partition: int | None, point: StartPoint | int) -> Planner:
     """Set a topic's positions, of one partition or all, to an offset or a start position."""
 
-    async def plan(view: View) -> list[Change]:
+    async def plan(view: FlowPositions) -> list[PositionChange]:
         number = _partitions(view.flow, view.source).get(topic, 0)
         _refuse(view, [Given(topic, partition or 0, 0)])
         indexes = range(number) if partition is None else [partition]
@@ -248,7 +248,7 @@ def to_point(topic: str, partition: int | None, point: StartPoint | int) -> Plan
 def to_given(given: Sequence[Given]) -> Planner:
     """Set and reset positions as a file has them."""
 
-    async def plan(view: View) -> list[Change]:
+    async def plan(view: FlowPositions) -> list[PositionChange]:
         _refuse(view, given)
         points = {
             (topic, index): StartPoint(offsets=((index, position),))
@@ -264,7 +264,7 @@ def to_given(given: Sequence[Given]) -> Planner:
 def to_nothing(topic: str | None, partition: int | None) -> Planner:
     """Forget the positions of a flow, a topic or a partition: they begin as in a new flow."""
 
-    async def plan(view: View) -> list[Change]:
+    async def plan(view: FlowPositions) -> list[PositionChange]:
         chosen = [
             where
             for where in sorted(view.places)
@@ -277,7 +277,7 @@ def to_nothing(topic: str | None, partition: int | None) -> Planner:
     return plan
 
 
-def _refuse(view: View, given: Sequence[Given]) -> None:
+def _refuse(view: FlowPositions, given: Sequence[Given]) -> None:
     partitions = _partitions(view.flow, view.source)
     if faults := faulty_names(given, partitions):
         known = sorted(partitions)
@@ -289,7 +289,7 @@ def _refuse(view: View, given: Sequence[Given]) -> None:
         )
 
 
-async def _set_to(view: View, points: Mapping[PartitionName, StartPoint]) -> list[Change]:
+async def _set_to(view: FlowPositions, points: Mapping[PartitionName, StartPoint]) -> list[PositionChange]:
     is_committed = view.flow.isolation_level == "read_committed"
     found = await find_starts(points, view.source, read_committed=is_committed)
     if silent := sorted(points.keys() - found.keys()):
@@ -298,20 +298,22 @@ async def _set_to(view: View, points: Mapping[PartitionName, StartPoint]) -> lis
             f"{len(silent)} partitions have no leader: {names}", where=f'"{view.flow.source}"', remedy="try again later"
         )
     return [
-        Change(place=_with_log(view.places[where], found[where]), to=found[where].offset, note=found[where].note)
+        PositionChange(
+            place=_with_log(view.places[where], found[where]), to=found[where].offset, note=found[where].note
+        )
         for where in sorted(points)
     ]
 
 
-def _with_log(place: Place, found: Beginning) -> Place:
+def _with_log(place: PositionRow, found: Beginning) -> PositionRow:
     return replace(place, log_start=found.log_start, log_end=found.log_end)
 
 
-def _reset(view: View, partitions: Iterable[PartitionName]) -> list[Change]:
+def _reset(view: FlowPositions, partitions: Iterable[PartitionName]) -> list[PositionChange]:
     """Of those that have a position; the others begin as in a new flow anyway."""
     chosen = [view.places[where] for where in partitions if where in view.places]
     return [
-        Change(place=place, to=None, note=f"begins at {view.flow.start_positions.of(place.topic)}")
+        PositionChange(place=place, to=None, note=f"begins at {view.flow.start_positions.of(place.topic)}")
         for place in chosen
         if place.origin is not Origin.NONE
     ]
@@ -320,19 +322,19 @@ def _reset(view: View, partitions: Iterable[PartitionName]) -> list[Change]:
 # -- acting
 
 
-class Changed(NamedTuple):
-    changes: list[Change]
+class ChangedPositions(NamedTuple):
+    changes: list[PositionChange]
     leader: str = ""
     """Who seems to lead the flow, so that nothing could be written; known before an attempt only."""
 
 
-async def plan_changes(settings: Settings, flow: Flow, plan: Planner) -> Changed:
+async def plan_changes(settings: Settings, flow: Flow, plan: Planner) -> ChangedPositions:
     """What would be changed. Changes nothing."""
     source, target = _clusters(settings, flow)
     try:
         await asyncio.gather(source.refresh(), target.refresh())
         view = await _look(flow, source, target, await _ledger_of(flow, target))
-        return Changed(await plan(view), _leader(view.ledger))
+        return ChangedPositions(await plan(view), _leader(view.ledger))
     finally:
         source.close()
         target.close()
@@ -340,12 +342,12 @@ async def plan_changes(settings: Settings, flow: Flow, plan: Planner) -> Changed
 
 def _leader(ledger: Ledger) -> str:
     lease = ledger.leadership.lease
-    if lease is None or lease.tenancy is Tenancy.RELEASED or lease.time_ms + lease.lease_ms < time.time() * 1000:
+    if lease is None or lease.tenancy is LeaseState.RELEASED or lease.time_ms + lease.lease_ms < time.time() * 1000:
         return ""
     return lease.holder.name
 
 
-async def apply_changes(settings: Settings, flow: Flow, plan: Planner) -> Changed:
+async def apply_changes(settings: Settings, flow: Flow, plan: Planner) -> ChangedPositions:
     """Change positions, if nobody leads the flow."""
     driver = FlowDriver(flow, settings, is_local=True)
     try:
@@ -354,27 +356,27 @@ async def apply_changes(settings: Settings, flow: Flow, plan: Planner) -> Change
             changes = await plan(view)
             if changes:
                 await _write(driver, tenure, changes)
-        return Changed([replace(change, outcome=Outcome.WRITTEN) for change in changes])
+        return ChangedPositions([replace(change, outcome=ChangeOutcome.WRITTEN) for change in changes])
     finally:
         driver.close()
 
 
-async def _write(driver: FlowDriver, tenure: Tenure, changes: Sequence[Change]) -> None:
+async def _write(driver: FlowDriver, tenure: LeaseHolder, changes: Sequence[PositionChange]) -> None:
     """MirrorMaker 2's positions first: once the wish is there they must not look like another tool's."""
     now_ms = int(time.time() * 1000)
     tenure.check()
     positions = {change.where: change.to or 0 for change in changes}
     await store.write_positions(driver.target, driver.terms(), positions)
     tenure.check()
-    wishes = [Wish(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
+    wishes = [PositionRequest(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
     await store.write_wishes(driver.target, driver.ledger_topic, driver.flow.group_id, wishes, now_ms=now_ms)
 
 
 @asynccontextmanager
-async def _leading(driver: FlowDriver) -> AsyncIterator[Tenure]:
+async def _leading(driver: FlowDriver) -> AsyncIterator[LeaseHolder]:
     """Lead a flow that nobody leads."""
     await driver.open()
-    tenure = driver.tenure = Tenure(driver, this_process(), lease_ms=lambda: LEASE_MS)
+    tenure = driver.tenure = LeaseHolder(driver, this_process(), lease_ms=lambda: LEASE_MS)
     before = driver.ledger.leadership.lease
     while not tenure.may_bid():
         await asyncio.sleep(LOOK_S)
@@ -389,7 +391,7 @@ async def _leading(driver: FlowDriver) -> AsyncIterator[Tenure]:
         await tenure.release()
 
 
-def _led(driver: FlowDriver, tenure: Tenure) -> LeaseLost:
+def _led(driver: FlowDriver, tenure: LeaseHolder) -> LeaseLost:
     return LeaseLost(
         f"positions are not changed: {tenure.other() or 'another process'} leads the flow",
         where=driver.name,

@@ -18,7 +18,7 @@ from heliograph.names.filters import NameFilter
 from heliograph.recovery.forms import By
 
 
-class Outcome(StrEnum):
+class MoveOutcome(StrEnum):
     PLANNED = "planned"
     WRITTEN = "written"
     KEPT = "kept: it is further already"
@@ -39,12 +39,12 @@ class Move:
     source_offset: int | None
     reread: int = 0
     """Records that are read again where partitions of the source share one of the target."""
-    outcome: Outcome = Outcome.PLANNED
+    outcome: MoveOutcome = MoveOutcome.PLANNED
     why: str = ""
 
     @property
     def is_good(self) -> bool:
-        return self.outcome in (Outcome.PLANNED, Outcome.WRITTEN, Outcome.KEPT)
+        return self.outcome in (MoveOutcome.PLANNED, MoveOutcome.WRITTEN, MoveOutcome.KEPT)
 
     @property
     def where(self) -> TopicPartition:
@@ -133,8 +133,8 @@ async def apply_moves(cluster: Cluster, moves: list[Move]) -> list[Move]:
 
 def _became(move: Move, moved: Moved) -> Move:
     if move.group in moved.alive:
-        return replace(move, outcome=Outcome.ALIVE)
+        return replace(move, outcome=MoveOutcome.ALIVE)
     if move.group in moved.failed:
-        return replace(move, outcome=Outcome.FAILED, why=str(moved.failed[move.group]))
+        return replace(move, outcome=MoveOutcome.FAILED, why=str(moved.failed[move.group]))
     is_written = move.where in moved.written.get(move.group, {})
-    return replace(move, outcome=Outcome.WRITTEN if is_written else Outcome.KEPT)
+    return replace(move, outcome=MoveOutcome.WRITTEN if is_written else MoveOutcome.KEPT)

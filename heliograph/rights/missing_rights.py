@@ -12,7 +12,7 @@ from heliograph.errors import NotAuthorized, UnsupportedVersion
 from heliograph.kafka.admin.acls import Operation, ResourceType
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
-from heliograph.outage_log import Spell
+from heliograph.outage_log import Outage
 from heliograph.rights.granted import Grant, Grants
 from heliograph.rights.required import Resource
 from heliograph.side_loops import Failing
@@ -23,7 +23,7 @@ TOPICS = 200
 """So many topics stand for all when rights are looked at again and again; a lane names the one it may not use."""
 
 
-class Lacks:
+class MissingRights:
     """Of one flow, as last looked at."""
 
     def __init__(self, flow: Flow, settings: Settings, *, source: Cluster, target: Cluster) -> None:
@@ -32,7 +32,7 @@ class Lacks:
         self._grants = Grants(flow, settings, source=source, target=target)
         self._missing: dict[str, Grant] = {}
         self._written: formats.Condition | None = None
-        self._spell = Spell()
+        self._spell = Outage()
 
     def apply(self, flow: Flow, settings: Settings) -> None:
         self._flow = flow

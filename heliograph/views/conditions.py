@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Flow
 from heliograph.errors import HeliographError
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC
-from heliograph.ledger.lease import Lease, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState
 from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
 from heliograph.ledger.losses import Loss
@@ -27,7 +27,7 @@ NAMED = 3
 """Maximum number of topics, partitions, losses or rights listed in a message."""
 
 
-class Kind(StrEnum):
+class ConditionKind(StrEnum):
     """What is to be true of a flow that is ready."""
 
     LEADING = "Leading"
@@ -46,7 +46,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowCondition:
-    kind: Kind
+    kind: ConditionKind
     status: Status
     reason: str
     """One word in CamelCase, for programs."""
@@ -126,7 +126,7 @@ def conditions_without_target(flow: Flow, error: HeliographError | TimeoutError)
     code = error.code if isinstance(error, HeliographError) else "NO_ANSWER"
     text = str(error) or f'"{flow.target}" did not answer within {flow.stall_timeout_ms / 1000:.0f} s'
     reason = "".join(word.capitalize() for word in code.split("_"))
-    found = FlowCondition(kind=Kind.TARGET_REACHABLE, status=Status.FALSE, reason=reason, message=text)
+    found = FlowCondition(kind=ConditionKind.TARGET_REACHABLE, status=Status.FALSE, reason=reason, message=text)
     unknown = f'"{flow.target}", which tells it, does not answer'
     return _with_unknown(found, reason="TargetUnreachable", message=unknown)
 
@@ -134,7 +134,7 @@ def conditions_without_target(flow: Flow, error: HeliographError | TimeoutError)
 def conditions_before_start(flow: Flow, file: str) -> tuple[FlowCondition, ...]:
     """The target has nothing of the flow."""
     message = f'it has never run, or its ledger on "{flow.target}" is gone; {_start(file)}'
-    found = FlowCondition(kind=Kind.LEADING, status=Status.FALSE, reason="NeverRun", message=message)
+    found = FlowCondition(kind=ConditionKind.LEADING, status=Status.FALSE, reason="NeverRun", message=message)
     return _with_unknown(found, reason="NeverRun", message="the flow has never run")
 
 
@@ -142,7 +142,7 @@ def _with_unknown(found: FlowCondition, *, reason: str, message: str) -> tuple[F
     """All conditions, of which one is known."""
     return tuple(
         found if kind is found.kind else FlowCondition(kind=kind, status=Status.UNKNOWN, reason=reason, message=message)
-        for kind in Kind
+        for kind in ConditionKind
     )
 
 
@@ -160,7 +160,7 @@ def _start(file: str) -> str:
 
 
 def _leading(facts: Facts) -> FlowCondition:
-    lease, kind = facts.lease, Kind.LEADING
+    lease, kind = facts.lease, ConditionKind.LEADING
     if lease is None:
         message = f"nobody has led it since leases are kept; {_start(facts.file)}"
         return FlowCondition(kind=kind, status=Status.FALSE, reason="NoLease", message=message)
@@ -170,7 +170,7 @@ def _leading(facts: Facts) -> FlowCondition:
         return FlowCondition(
             kind=kind, status=Status.TRUE, reason="LeaseHeld", message=message, since_ms=lease.since_ms
         )
-    if lease.tenancy is Tenancy.RELEASED:
+    if lease.tenancy is LeaseState.RELEASED:
         reason, what, since_ms = "LeaseReleased", "stopped", lease.time_ms
     elif facts.is_leader_dead:
         reason, what, since_ms = "LeaderDead", "led, and its process is gone", lease.time_ms
@@ -181,7 +181,7 @@ def _leading(facts: Facts) -> FlowCondition:
 
 
 def _source(facts: Facts) -> FlowCondition:
-    contact, source, kind = facts.ledger.contact, facts.flow.source, Kind.SOURCE_REACHABLE
+    contact, source, kind = facts.ledger.contact, facts.flow.source, ConditionKind.SOURCE_REACHABLE
     if contact is not None and facts.now_ms - contact.time_ms <= facts.stall_ms:
         message = f'"{source}" answered {facts.age_s(contact.time_ms)} ago'
         return FlowCondition(
@@ -205,7 +205,7 @@ def _target(facts: Facts) -> FlowCondition:
     message = f'"{facts.flow.target}" answers'
     since_ms = facts.led_since_ms
     return FlowCondition(
-        kind=Kind.TARGET_REACHABLE, status=Status.TRUE, reason="Answering", message=message, since_ms=since_ms
+        kind=ConditionKind.TARGET_REACHABLE, status=Status.TRUE, reason="Answering", message=message, since_ms=since_ms
     )
 
 
@@ -215,7 +215,7 @@ def _progressing(facts: Facts) -> FlowCondition:
 
 def _not_led(facts: Facts) -> FlowCondition:
     message = f"nobody leads, so nothing is copied; {_start(facts.file)}"
-    return FlowCondition(kind=Kind.PROGRESSING, status=Status.UNKNOWN, reason="NobodyLeads", message=message)
+    return FlowCondition(kind=ConditionKind.PROGRESSING, status=Status.UNKNOWN, reason="NobodyLeads", message=message)
 
 
 def _obstacles(facts: Facts) -> Iterator[FlowCondition]:
@@ -232,7 +232,7 @@ def _obstacles(facts: Facts) -> Iterator[FlowCondition]:
         since_ms = min(facts.ledger.log_ends[where].still_ms for where in still)
         yield _false("Stalled", message, since_ms)
     yield FlowCondition(
-        kind=Kind.PROGRESSING, status=Status.TRUE, reason="Copying", message="no partition stands still"
+        kind=ConditionKind.PROGRESSING, status=Status.TRUE, reason="Copying", message="no partition stands still"
     )
 
 
@@ -256,7 +256,9 @@ def _lasting_obstacles(facts: Facts) -> Iterator[FlowCondition]:
 
 
 def _false(reason: str, message: str, since_ms: int) -> FlowCondition:
-    return FlowCondition(kind=Kind.PROGRESSING, status=Status.FALSE, reason=reason, message=message, since_ms=since_ms)
+    return FlowCondition(
+        kind=ConditionKind.PROGRESSING, status=Status.FALSE, reason=reason, message=message, since_ms=since_ms
+    )
 
 
 def stalled(facts: Facts) -> list[PartitionName]:
@@ -275,8 +277,8 @@ def _groups(facts: Facts) -> FlowCondition:
     overdue = _overdue(facts)
     if overdue is not None:
         return overdue
-    checkpoints, kind = facts.flow.checkpoints, Kind.GROUPS_SYNCED
-    if checkpoints is None or checkpoints.state is not State.RUNNING:
+    checkpoints, kind = facts.flow.checkpoints, ConditionKind.GROUPS_SYNCED
+    if checkpoints is None or checkpoints.state is not ConnectorState.RUNNING:
         state = "not wished" if checkpoints is None else checkpoints.state
         message = f"groups are not carried over: that is {state}"
         return FlowCondition(kind=kind, status=Status.TRUE, reason="NotCarriedOver", message=message)
@@ -287,8 +289,8 @@ def _groups(facts: Facts) -> FlowCondition:
 
 def _overdue(facts: Facts) -> FlowCondition | None:
     """The first pass or heartbeat that is missing."""
-    checkpoints, kind = facts.flow.checkpoints, Kind.GROUPS_SYNCED
-    is_carried = checkpoints is not None and checkpoints.state is State.RUNNING
+    checkpoints, kind = facts.flow.checkpoints, ConditionKind.GROUPS_SYNCED
+    is_carried = checkpoints is not None and checkpoints.state is ConnectorState.RUNNING
     for pass_kind, what in _PASSES.items() if is_carried else ():
         last = facts.ledger.passes.get(pass_kind)
         if last is None:
@@ -328,7 +330,7 @@ def _is_overdue(facts: Facts, time_ms: int, every_ms: int) -> bool:
 
 
 def _losses(facts: Facts) -> FlowCondition:
-    kind = Kind.NO_LOSSES
+    kind = ConditionKind.NO_LOSSES
     found = sorted((loss for loss in facts.ledger.losses.values() if loss.blocks), key=lambda loss: loss.key)
     if not found:
         message, since_ms = "no loss is unacknowledged", _acknowledged_ms(facts.ledger.losses.values())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError, NotAuthorized
 from heliograph.flow import lease_holder
@@ -28,7 +28,7 @@ from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import maybe_remote
 from heliograph.ledger.exposure import Exposure, exposure_of
 from heliograph.ledger.joint import neighbours_in
-from heliograph.ledger.lease import Lease, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.mm2_records import Checkpoint, Heartbeat
@@ -70,7 +70,7 @@ class Leader:
 
     @classmethod
     def of(cls, lease: Lease, *, now_ms: int) -> Leader:
-        is_over = lease.tenancy is Tenancy.RELEASED
+        is_over = lease.tenancy is LeaseState.RELEASED
         return cls(
             host=lease.holder.host,
             pid=lease.holder.pid,
@@ -134,7 +134,7 @@ class FlowStatus:
 
     @property
     def is_to_run(self) -> bool:
-        return self.state == State.RUNNING
+        return self.state == ConnectorState.RUNNING
 
     @property
     def is_ready(self) -> bool:
@@ -316,7 +316,7 @@ async def _facts(flow: Flow, settings: Settings, target: Cluster, ledger: Ledger
 
 async def _look_at_lease(target: Cluster, ledger: Ledger) -> _Lead:
     lease, now_ms = ledger.leadership.lease, _now_ms()
-    if lease is None or lease.tenancy is Tenancy.RELEASED:
+    if lease is None or lease.tenancy is LeaseState.RELEASED:
         return _Lead(False, False, now_ms)
     if is_gone(lease.holder, this_process()):
         return _Lead(False, True, now_ms)
@@ -334,7 +334,7 @@ async def _renewed(target: Cluster, ledger: Ledger, lease: Lease) -> Lease | Non
         await asyncio.sleep(_LOOK_S)
         await store.read_on(target, ledger.topic, ledger)
     found = ledger.leadership.lease
-    return found if found is not lease and found is not None and found.tenancy is not Tenancy.RELEASED else None
+    return found if found is not lease and found is not None and found.tenancy is not LeaseState.RELEASED else None
 
 
 async def _source_answers(flow: Flow, settings: Settings) -> bool:
@@ -351,7 +351,7 @@ async def _source_answers(flow: Flow, settings: Settings) -> bool:
 async def _own_heartbeat(flow: Flow, settings: Settings, target: Cluster) -> tuple[int | None, int]:
     """How often a heartbeat is to be written for the flow, None if never, and when the last one was."""
     wanted = settings.heartbeat_pairs().get((flow.source, flow.target))
-    if wanted is None or wanted.state is not State.RUNNING:
+    if wanted is None or wanted.state is not ConnectorState.RUNNING:
         return None, 0
     if HEARTBEATS not in target.catalogue.topics:
         return wanted.interval_s, 0

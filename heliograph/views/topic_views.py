@@ -23,7 +23,7 @@ from heliograph.render import Row
 from heliograph.views.differences import ConfigDifference
 
 
-class State(StrEnum):
+class TopicState(StrEnum):
     """Of a partition or a topic, the worst first."""
 
     STOPPED = "stopped"
@@ -36,7 +36,7 @@ class State(StrEnum):
     NOT_MIRRORED = "not mirrored"
 
 
-_RANKS = {state: rank for rank, state in enumerate(State)}
+_RANKS = {state: rank for rank, state in enumerate(TopicState)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class PartitionView:
 
     partition: int
     target_partition: int
-    state: State
+    state: TopicState
     position: int | None
     source_end: int | None
     target_end: int | None
@@ -69,7 +69,7 @@ class TopicView:
     """None: it has no copy, and is to have none."""
     source_partitions: int | None
     target_partitions: int | None
-    state: State
+    state: TopicState
     why: str = ""
     """For what reason it is not mirrored."""
     partitions: tuple[PartitionView, ...] = ()
@@ -153,7 +153,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
 # -- what was read ---------------------------------------------------------------------------
 
 
-class Side(NamedTuple):
+class TopicSide(NamedTuple):
     """One cluster."""
 
     counts: Mapping[str, int]
@@ -166,10 +166,10 @@ class Side(NamedTuple):
 class Reading:
     """All that is known of one flow."""
 
-    source: Side
+    source: TopicSide
     seen_s: float | None
     """How old that is; None if the source answered just now, endless if it never did."""
-    target: Side
+    target: TopicSide
     before: Mapping[PartitionName, Entry]
     """The ledger's entries at a first look, and `entries` at a second one."""
     entries: Mapping[PartitionName, Entry]
@@ -296,7 +296,7 @@ class _Topic:
         parts = tuple(map(self._partition, range(max(self.there, self.copied)))) if is_mirrored else ()
         state, why = self._state(parts), ""
         if not is_mirrored:
-            state, why = State.NOT_MIRRORED, why_not_mirrored(self.flow, self.topic)
+            state, why = TopicState.NOT_MIRRORED, why_not_mirrored(self.flow, self.topic)
         return TopicView(
             flow=self.flow.name,
             topic=self.topic,
@@ -311,13 +311,13 @@ class _Topic:
             seen_s=self.reading.seen_s,
         )
 
-    def _state(self, parts: Sequence[PartitionView]) -> State:
+    def _state(self, parts: Sequence[PartitionView]) -> TopicState:
         if not self.there:
-            return State.DELETED
+            return TopicState.DELETED
         if self._refusal and not self.is_halted and self.flow.is_running:
-            return State.REFUSED
-        alive = [part.state for part in parts if part.state is not State.DELETED]
-        return min(alive, key=_RANKS.__getitem__, default=State.COPYING)
+            return TopicState.REFUSED
+        alive = [part.state for part in parts if part.state is not TopicState.DELETED]
+        return min(alive, key=_RANKS.__getitem__, default=TopicState.COPYING)
 
     @property
     def _refusal(self) -> str:
@@ -353,19 +353,19 @@ class _Topic:
         entry = self.reading.entries.get((self.topic, index))
         return target_partition(index, entry.modulo if entry is not None else SAME)
 
-    def _state_of(self, index: int) -> State:
+    def _state_of(self, index: int) -> TopicState:
         where, reading = (self.topic, index), self.reading
         if index >= self.there:
-            return State.DELETED
+            return TopicState.DELETED
         if self.is_halted or any(_stops(loss, index) for loss in self.losses):
-            return State.STOPPED
+            return TopicState.STOPPED
         if not self.flow.is_running:
-            return State.PAUSED
+            return TopicState.PAUSED
         if self.refused or (self._refusal and self._place(index) >= reading.target.counts.get(self.name or "", 0)):
-            return State.REFUSED
+            return TopicState.REFUSED
         if not reading.is_led:
-            return State.NOT_LED
-        return State.WAITING if where not in reading.entries or where in reading.troubles else State.COPYING
+            return TopicState.NOT_LED
+        return TopicState.WAITING if where not in reading.entries or where in reading.troubles else TopicState.COPYING
 
 
 def _stops(loss: Loss, partition: int) -> bool:

@@ -26,7 +26,7 @@ from heliograph.ledger.copy_names import maybe_remote
 from heliograph.ledger.ledger import Ledger
 from heliograph.views.differences import Differences, compared, read_differences
 from heliograph.views.status import Leader
-from heliograph.views.topic_views import Reading, Side, TopicView, shown_names, topic_views
+from heliograph.views.topic_views import Reading, TopicSide, TopicView, shown_names, topic_views
 
 SOURCE_PATIENCE_S = 8.0
 """A source that does not answer by then counts as gone."""
@@ -43,7 +43,7 @@ class TopicViews(NamedTuple):
 
 
 class _Source(NamedTuple):
-    side: Side
+    side: TopicSide
     seen_s: float | None
     differences: Differences | None
     """None: it did not answer."""
@@ -110,7 +110,7 @@ async def _look_at_source(flow: Flow, source: Cluster, target: Cluster, ledger: 
     counts: dict[str, int] = {}
     for topic, partition in ends:
         counts[topic] = max(counts.get(topic, 0), partition + 1)
-    side = Side(counts, {where: end for where, end in ends.items() if end >= 0})
+    side = TopicSide(counts, {where: end for where, end in ends.items() if end >= 0})
     return _Source(side, max(0.0, time.time() - ledger.contact_ms / 1000) if ledger.contact_ms else inf, None)
 
 
@@ -125,10 +125,10 @@ async def _ask_source(flow: Flow, source: Cluster, target: Cluster, ledger: Ledg
     answers = await list_offsets(source, places, LATEST, read_committed=is_committed)
     ends = {(at.topic, at.partition): answer.offset for at, answer in answers.items() if not answer.error_code}
     shared = compared(names, there=there, entries=ledger.entries, troubles=ledger.troubles)
-    return _Source(Side(counts, ends), None, await read_differences(flow, source, target, shared))
+    return _Source(TopicSide(counts, ends), None, await read_differences(flow, source, target, shared))
 
 
-async def _ask_target(flow: Flow, target: Cluster, ledger: Ledger) -> Side:
+async def _ask_target(flow: Flow, target: Cluster, ledger: Ledger) -> TopicSide:
     await target.heed(target_epochs(ledger.entries, flow))
     topics = target.catalogue.topics
     places = {
@@ -139,7 +139,7 @@ async def _ask_target(flow: Flow, target: Cluster, ledger: Ledger) -> Side:
     there = {at for at in places.values() if at.topic in topics and at.partition < len(topics[at.topic].partitions)}
     answers = await list_offsets(target, there, LATEST)
     ends = {at: answer.offset for at, answer in answers.items() if not answer.error_code}
-    return Side(
+    return TopicSide(
         {name: len(meta.partitions) for name, meta in topics.items()},
         {where: ends[at] for where, at in places.items() if at in ends},
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.client import MirrorClient
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.mm2_records import Checkpoint
 from tests.cluster.consumers import committed
 from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, Record, View, create_topic, unique
@@ -33,7 +33,7 @@ def next_records(records: list[Record], offset: int) -> list[object]:
 class Carried:
     """A mirror from primary to backup that carries every group whose name it is given."""
 
-    def __init__(self, folder: Path, primary: Cluster, backup: Cluster, **keys: str) -> None:
+    def __init__(self, folder: Path, primary: LabCluster, backup: LabCluster, **keys: str) -> None:
         self.name = unique("carry")
         self.primary, self.backup = primary, backup
         self.mirror = MirrorProcess(

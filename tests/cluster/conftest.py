@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.judge import Judge, start_java
 from tests.cluster.planted import Planted, plant
 
@@ -19,7 +19,7 @@ def java() -> Iterator[Judge]:
 
 
 @pytest.fixture(scope="session")
-def planted(north: Cluster, south: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+def planted(north: LabCluster, south: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     """Secrets to search for."""
     with plant(north, south, tmp_path_factory.mktemp("planted")) as planted:
         yield planted

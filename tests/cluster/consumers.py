@@ -8,11 +8,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, TopicPartition
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import admin, wait_until
 
 
-def consumer(cluster: Cluster, group: str, **config: Any) -> Consumer:
+def consumer(cluster: LabCluster, group: str, **config: Any) -> Consumer:
     """A consumer of a group that commits when told to; underscores stand for dots."""
     given = {name.replace("_", "."): value for name, value in config.items()}
     return Consumer(
@@ -29,7 +29,7 @@ def consumer(cluster: Cluster, group: str, **config: Any) -> Consumer:
 
 
 def consume(
-    cluster: Cluster, group: str, topic: str, count: int, *, timeout_s: float = 30.0, **config: Any
+    cluster: LabCluster, group: str, topic: str, count: int, *, timeout_s: float = 30.0, **config: Any
 ) -> list[Message]:
     """Join the group, read so many records, commit behind the last one of each partition, leave."""
     reader = consumer(cluster, group, **config)
@@ -64,7 +64,7 @@ def place_of(message: Message) -> tuple[int, int]:
     return partition, offset
 
 
-def commit(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int], *, metadata: str = "") -> None:
+def commit(cluster: LabCluster, group: str, offsets: Mapping[tuple[str, int], int], *, metadata: str = "") -> None:
     """Set the offsets of a group without members."""
     places = [TopicPartition(topic, partition, offset, metadata) for (topic, partition), offset in offsets.items()]
     writer = consumer(cluster, group)
@@ -82,7 +82,7 @@ def _commits(writer: Consumer, places: list[TopicPartition]) -> bool:
         return False
 
 
-def committed(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
+def committed(cluster: LabCluster, group: str) -> dict[tuple[str, int], int]:
     """What a group has committed."""
     _wait_for_coordinator(cluster.bootstrap, group)
     request = [ConsumerGroupTopicPartitions(group)]
@@ -107,5 +107,5 @@ def _wait_for_coordinator(bootstrap: str, group: str) -> None:
         asking.close()
 
 
-def delete_group(cluster: Cluster, group: str) -> None:
+def delete_group(cluster: LabCluster, group: str) -> None:
     admin(cluster).delete_consumer_groups([group])[group].result(30)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import Batch, MirrorProcess, View, create_topic, read_batches, unique
 
@@ -35,7 +35,9 @@ def have_grown(views: Sequence[View], before: Sequence[int]) -> bool:
     return all(total(view) > count + 500 for view, count in zip(views, before, strict=True))
 
 
-def mirror_through_kills(source: Cluster, target: Cluster, folder: Path, moments: Sequence[float], **keys: str) -> int:
+def mirror_through_kills(
+    source: LabCluster, target: LabCluster, folder: Path, moments: Sequence[float], **keys: str
+) -> int:
     """Kill the mirror's whole process tree so many seconds after each time it got going, then compare everything.
 
     Fresh records, one-record batches, compressed ones and records two days old; half way the target's broker is

@@ -19,7 +19,7 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import MirrorProcess, Record, View, admin, partition_count, producer, record_of, topics
 from tests.unit.published import CONFIGS
 
@@ -65,7 +65,7 @@ class Layout:
 class Laid:
     """A layout under names of its own."""
 
-    def __init__(self, layout: Layout, clusters: Mapping[str, Cluster]) -> None:
+    def __init__(self, layout: Layout, clusters: Mapping[str, LabCluster]) -> None:
         self.layout = layout
         self.token = uuid.uuid4().hex[:8]
         self.clusters = {alias: clusters[place] for alias, place in layout.places.items()}
@@ -201,7 +201,7 @@ class Laid:
         }
 
 
-def _write(cluster: Cluster, partitions: Mapping[str, int], origin: str) -> None:
+def _write(cluster: LabCluster, partitions: Mapping[str, int], origin: str) -> None:
     """Create topics together, and write `RECORDS` to every partition."""
     created = admin(cluster).create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
     for future in created.values():
@@ -215,7 +215,7 @@ def _write(cluster: Cluster, partitions: Mapping[str, int], origin: str) -> None
     assert sender.flush(60) == 0
 
 
-def _read(cluster: Cluster, names: Iterable[str]) -> dict[str, list[list[Record]]]:
+def _read(cluster: LabCluster, names: Iterable[str]) -> dict[str, list[list[Record]]]:
     """All records of some topics, by one consumer."""
     found: dict[str, list[list[Record]]] = {name: [[] for _ in range(partition_count(cluster, name))] for name in names}
     places = [(name, partition) for name, parts in found.items() for partition in range(len(parts))]

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from heliograph.config.files.properties import property_line
-from heliograph.lab import Cluster, Jvm, Lab
+from heliograph.lab import Jvm, Lab, LabCluster
 from heliograph.lab.keeper import die_with_parent
 from tests.cluster.consumers import committed, consumer, place_of
 from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, produce, producer, unique, wait_until
@@ -66,7 +66,7 @@ _CARRY = {
 class Traffic:
     """Records at a steady rate, each with its own source offset as its value; knows what is acknowledged."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: LabCluster, topic: str) -> None:
         self._producer = producer(cluster)
         self._topic = topic
         self._stop = threading.Event()
@@ -134,7 +134,7 @@ class Group:
 class Committer:
     """Groups without members that commit every second, each so many records behind what is acknowledged."""
 
-    def __init__(self, cluster: Cluster, topic: str, traffic: Traffic, groups: Sequence[Group]) -> None:
+    def __init__(self, cluster: LabCluster, topic: str, traffic: Traffic, groups: Sequence[Group]) -> None:
         self._topic = topic
         self._traffic = traffic
         self._groups = groups
@@ -186,7 +186,9 @@ class Committer:
 class MirrorMaker:
     """The real MM2, all its settings but intervals, factors and names at their defaults."""
 
-    def __init__(self, lab: Lab, folder: Path, clusters: tuple[Cluster, Cluster], keys: Mapping[str, str]) -> None:
+    def __init__(
+        self, lab: Lab, folder: Path, clusters: tuple[LabCluster, LabCluster], keys: Mapping[str, str]
+    ) -> None:
         source, target = clusters
         self.alias = unique("mm2")
         there = unique("there")
@@ -298,7 +300,7 @@ class Life:
         return {"variant": self.variant, "pause_s": self.pause_s, "times_s": self.times_s, "places": places}
 
 
-def read_first(target: Cluster, group: Group, copy: Copy) -> list[int]:
+def read_first(target: LabCluster, group: Group, copy: Copy) -> list[int]:
     """Join the group as an application would: the source offset of the first record of each partition.
 
     Where the group stands at the copy's end it is the next record that would have come.
@@ -336,7 +338,7 @@ class Copy(NamedTuple):
     topic: str
 
 
-def live(lab: Lab, clusters: tuple[Cluster, Cluster], folder: Path, *, stopped: bool, pause_s: float) -> Life:
+def live(lab: Lab, clusters: tuple[LabCluster, LabCluster], folder: Path, *, stopped: bool, pause_s: float) -> Life:
     """Live for a while, die, go on elsewhere.
 
     stopped: the groups' last commit is followed by a second in which none comes, and by one interval.
@@ -399,13 +401,13 @@ def _stopwatch(times_s: dict[str, float]) -> Callable[[str], None]:
     return note
 
 
-def _begin_copy(target: Cluster, copy: Copy) -> None:
+def _begin_copy(target: LabCluster, copy: Copy) -> None:
     create_topic(target, copy.topic, PARTITIONS)
     for partition, count in enumerate(AHEAD):
         produce(target, copy.topic, [b"-1"] * count, partition=partition)
 
 
-def _is_carried(target: Cluster, copy: Copy, groups: Sequence[Group], traffic: Traffic) -> bool:
+def _is_carried(target: LabCluster, copy: Copy, groups: Sequence[Group], traffic: Traffic) -> bool:
     """The copy is at most a second behind, and every group has an offset everywhere."""
     ends = View(target, copy.topic).counts() or AHEAD
     behind = [end - (there - ahead) for end, there, ahead in zip(traffic.acknowledged, ends, AHEAD, strict=True)]
@@ -414,12 +416,12 @@ def _is_carried(target: Cluster, copy: Copy, groups: Sequence[Group], traffic: T
     )
 
 
-def _standing(target: Cluster, copy: Copy, group: Group) -> dict[int, int]:
+def _standing(target: LabCluster, copy: Copy, group: Group) -> dict[int, int]:
     found = committed(target, group.name)
     return {partition: offset for (topic, partition), offset in found.items() if topic == copy.topic and offset >= 0}
 
 
-def _judge(target: Cluster, copy: Copy, group: Group, killed_at: float) -> Iterator[Place]:
+def _judge(target: LabCluster, copy: Copy, group: Group, killed_at: float) -> Iterator[Place]:
     standing = _standing(target, copy, group)
     for partition, first in enumerate(read_first(target, group, copy)):
         same = [moment.acknowledged_at for moment in group.history if moment.offsets[partition] == first]

@@ -14,7 +14,7 @@ from heliograph.kafka.admin.acls import CLUSTER_NAME, Acl, Operation, Pattern, R
 from heliograph.kafka.admin.allowed_operations import allowed
 from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.lab.secured import unsigned_token
 from tests.cluster.mirror import wait_until
 
@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 class Limited:
     """A user of one cluster, who comes with a token; tokens need no registration."""
 
-    cluster: Cluster
+    cluster: LabCluster
     name: str
     folder: Path
 

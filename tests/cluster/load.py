@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.background import Background
 from tests.cluster.mirror import producer
 
@@ -20,7 +20,7 @@ class Load(Background):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: LabCluster,
         topics: Sequence[str],
         *,
         partitions: int,

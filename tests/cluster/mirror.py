@@ -42,7 +42,7 @@ from confluent_kafka.admin import (
 )
 
 from heliograph.config.files.properties import property_line
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 
 HELIOGRAPH = str(Path(sys.executable).with_name("heliograph"))
 FORKED = str(Path(__file__).parent.parent / "forked.py")
@@ -86,7 +86,7 @@ class MirrorProcess:
     def __init__(
         self,
         folder: Path,
-        clusters: Mapping[str, Cluster | str],
+        clusters: Mapping[str, LabCluster | str],
         keys: Mapping[str, str],
         *,
         arguments: Sequence[str] = (),
@@ -273,7 +273,7 @@ class MirrorProcess:
         assert_equal(wanted, target.read())
 
 
-def _defaults(clusters: Mapping[str, Cluster | str]) -> dict[str, str]:
+def _defaults(clusters: Mapping[str, LabCluster | str]) -> dict[str, str]:
     return {
         "clusters": ", ".join(clusters),
         **{
@@ -307,12 +307,12 @@ def _admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": "0"})
 
 
-def admin(cluster: Cluster) -> AdminClient:
+def admin(cluster: LabCluster) -> AdminClient:
     return _admin(cluster.bootstrap)
 
 
 def create_topic(
-    cluster: Cluster, topic: str, partitions: int = 1, *, replicas: int = 1, config: Mapping[str, str] | None = None
+    cluster: LabCluster, topic: str, partitions: int = 1, *, replicas: int = 1, config: Mapping[str, str] | None = None
 ) -> str:
     created = admin(cluster).create_topics([NewTopic(topic, partitions, replicas, config=dict(config or {}))])
     created[topic].result(30)
@@ -320,55 +320,55 @@ def create_topic(
     return topic
 
 
-def delete_topic(cluster: Cluster, topic: str) -> None:
+def delete_topic(cluster: LabCluster, topic: str) -> None:
     delete_topics(cluster, {topic})
 
 
-def delete_topics(cluster: Cluster, names: set[str]) -> None:
+def delete_topics(cluster: LabCluster, names: set[str]) -> None:
     for deleted in admin(cluster).delete_topics(sorted(names)).values() if names else ():
         deleted.result(30)
     wait_until(lambda: not names & topics(cluster), what="the end of the topics")
 
 
-def delete_records(cluster: Cluster, topic: str, before: int) -> None:
+def delete_records(cluster: LabCluster, topic: str, before: int) -> None:
     """Of partition 0, all below an offset, as retention does."""
     [deleted] = admin(cluster).delete_records([TopicPartition(topic, 0, before)]).values()
     assert deleted.result(30).low_watermark == before
 
 
-def grow_topic(cluster: Cluster, topic: str, partitions: int) -> None:
+def grow_topic(cluster: LabCluster, topic: str, partitions: int) -> None:
     admin(cluster).create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
     wait_until(lambda: partition_count(cluster, topic) == partitions, what=f"the new partitions of {topic}")
 
 
-def topics(cluster: Cluster) -> set[str]:
+def topics(cluster: LabCluster) -> set[str]:
     """All topics but those that a broker makes for itself."""
     return set(admin(cluster).list_topics(timeout=30).topics) - {"__consumer_offsets", "__transaction_state"}
 
 
-def partition_count(cluster: Cluster, topic: str) -> int:
+def partition_count(cluster: LabCluster, topic: str) -> int:
     """0 when there is no such topic."""
     found = admin(cluster).list_topics(timeout=30).topics.get(topic)
     return len(found.partitions) if found and not found.error else 0
 
 
-def leader_of(cluster: Cluster, topic: str) -> int:
+def leader_of(cluster: LabCluster, topic: str) -> int:
     """The broker that leads partition 0."""
     return int(admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
 
 
-def replica_counts(cluster: Cluster, topic: str) -> list[int]:
+def replica_counts(cluster: LabCluster, topic: str) -> list[int]:
     partitions = admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions
     return [len(partitions[index].replicas) for index in sorted(partitions)]
 
 
-def groups(cluster: Cluster) -> set[str]:
+def groups(cluster: LabCluster) -> set[str]:
     listing = admin(cluster).list_consumer_groups(request_timeout=30).result(30)
     assert not listing.errors
     return {group.group_id for group in listing.valid}
 
 
-def set_broker_config(cluster: Cluster, **config: str) -> None:
+def set_broker_config(cluster: LabCluster, **config: str) -> None:
     """Change settings of a running cluster's brokers, each of them; underscores stand for dots."""
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
@@ -379,7 +379,7 @@ def set_broker_config(cluster: Cluster, **config: str) -> None:
         admin(cluster).incremental_alter_configs([resource])[resource].result(30)
 
 
-def producer(cluster: Cluster, **config: Any) -> Producer:
+def producer(cluster: LabCluster, **config: Any) -> Producer:
     """A producer that waits a little so that records share batches; underscores stand for dots."""
     given = {name.replace("_", "."): value for name, value in config.items()}
     return Producer(
@@ -388,7 +388,7 @@ def producer(cluster: Cluster, **config: Any) -> Producer:
 
 
 def produce(
-    cluster: Cluster,
+    cluster: LabCluster,
     topic: str,
     values: Sequence[bytes | None],
     *,
@@ -428,7 +428,7 @@ class Record:
 class View:
     """A topic of a cluster as an ordinary consumer sees it."""
 
-    cluster: Cluster
+    cluster: LabCluster
     topic: str
     isolation: str = "read_uncommitted"
     access: Mapping[str, str] = field(default_factory=dict)
@@ -550,7 +550,7 @@ class Batch:
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 
 
-def read_batches(cluster: Cluster, topic: str, partition: int = 0) -> list[Batch]:
+def read_batches(cluster: LabCluster, topic: str, partition: int = 0) -> list[Batch]:
     """The batches in a partition's log, from the files of the cluster's first broker."""
     folder = cluster.brokers[0].folder / "log" / f"{topic}-{partition}"
     return [batch for file in sorted(folder.glob("*.log")) for batch in batches_of_file(file)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from heliograph.kafka.admin.groups import CLASSIC, describe_groups
 from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.types import BrokerAddress
-from heliograph.lab import Cluster, Jvm, Lab
+from heliograph.lab import Jvm, Lab, LabCluster
 from tests.cluster.mirror import MirrorProcess, wait_until
 
 _CLASS = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -22,7 +22,7 @@ class MirrorMaker(MirrorProcess):
     """Runs the flows into one cluster."""
 
     def __init__(
-        self, lab: Lab, folder: Path, clusters: Mapping[str, Cluster | str], keys: Mapping[str, str], *, target: str
+        self, lab: Lab, folder: Path, clusters: Mapping[str, LabCluster | str], keys: Mapping[str, str], *, target: str
     ) -> None:
         self._java = lab.java(_CLASS, jvm=_SMALL)
         self._target = target
@@ -33,13 +33,13 @@ class MirrorMaker(MirrorProcess):
     def command(self) -> list[str]:
         return [*self._java.argv, str(self.config), "--clusters", self._target]
 
-    def stop_cleanly(self, cluster: Cluster, group: str) -> None:
+    def stop_cleanly(self, cluster: LabCluster, group: str) -> None:
         """It commits what it has copied, and Java ends as the signal asks; its group may outlive it for a while."""
         assert self.stop(signal.SIGTERM).code == 128 + signal.SIGTERM
         wait_until(lambda: not _members(cluster, group), 30, what=f"the end of group {group}")
 
 
-def _members(cluster: Cluster, group: str) -> int:
+def _members(cluster: LabCluster, group: str) -> int:
     """By our own client: confluent-kafka describes no groups but consumers'."""
 
     async def ask() -> int:

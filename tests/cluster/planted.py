@@ -25,7 +25,7 @@ from heliograph.kafka import cluster as kafka
 from heliograph.kafka.admin.scram_users import set_passwords
 from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.security.jaas import format_jaas
-from heliograph.lab import Cluster, Secured
+from heliograph.lab import LabCluster, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.pki import write_private
 from heliograph.lab.secured import USERS, new_password
@@ -93,7 +93,7 @@ class Planted:
 
 
 @contextmanager
-def plant(north: Cluster, south: Cluster, folder: Path) -> Iterator[Planted]:
+def plant(north: LabCluster, south: LabCluster, folder: Path) -> Iterator[Planted]:
     rows: dict[str, Row] = {}
     for cluster in (north, south):
         rows |= {f"{cluster.alias}: {name}": row for name, row in _rows_of_cluster(secured_of(cluster)).items()}
@@ -103,7 +103,7 @@ def plant(north: Cluster, south: Cluster, folder: Path) -> Iterator[Planted]:
         yield Planted(rows)
 
 
-def secured_of(cluster: Cluster) -> Secured:
+def secured_of(cluster: LabCluster) -> Secured:
     assert cluster.secured is not None
     return cluster.secured
 
@@ -188,7 +188,7 @@ _OF_USER = {"password": _password, "token": _token, "key": _key}
 # -- placeholders
 
 
-def _rows_of_placeholders(cluster: Cluster, folder: Path) -> dict[str, Row]:
+def _rows_of_placeholders(cluster: LabCluster, folder: Path) -> dict[str, Row]:
     """A user of its own for each, so that each has a password of its own."""
     passwords = {f"by-{place}": new_password() for place in PLACEHOLDERS}
     ask(cluster.bootstrap, PLAINTEXT, lambda client: set_passwords(client, passwords))
@@ -202,7 +202,7 @@ def _rows_of_placeholders(cluster: Cluster, folder: Path) -> dict[str, Row]:
     }
 
 
-def _by_placeholder(cluster: Cluster, place: str, folder: Path) -> Callable[[str], None]:
+def _by_placeholder(cluster: LabCluster, place: str, folder: Path) -> Callable[[str], None]:
     placeholder = PLACEHOLDERS[place].replace("FOLDER", str(folder))
     jaas = f'{MODULES["SCRAM-SHA-512"]} required username="by-{place}" password="{placeholder}";'
     keys = secured_of(cluster).client_properties("SASL_SSL")

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.lab.secured import unsigned_token
 from tests.cluster.mirror import admin
 
@@ -44,7 +44,7 @@ class Rule(NamedTuple):
         )
 
 
-def rules_of(cluster: Cluster, users: Iterable[str]) -> set[Rule]:
+def rules_of(cluster: LabCluster, users: Iterable[str]) -> set[Rule]:
     """All rules about these users."""
     nothing: Any = None  # allowed here, and not told to type checkers
     everything = AclBindingFilter(
@@ -66,17 +66,17 @@ def rules_of(cluster: Cluster, users: Iterable[str]) -> set[Rule]:
     }
 
 
-def add_rules(cluster: Cluster, *rules: Rule) -> None:
+def add_rules(cluster: LabCluster, *rules: Rule) -> None:
     for future in admin(cluster).create_acls([AclBinding(*rule.given()) for rule in rules]).values():
         future.result(30)
 
 
-def remove_rules(cluster: Cluster, *rules: Rule) -> None:
+def remove_rules(cluster: LabCluster, *rules: Rule) -> None:
     for future in admin(cluster).delete_acls([AclBindingFilter(*rule.given()) for rule in rules]).values():
         assert len(future.result(30)) == 1
 
 
-def access_of(cluster: Cluster, user: str) -> dict[str, Any]:
+def access_of(cluster: LabCluster, user: str) -> dict[str, Any]:
     """Keys of librdkafka for a user who comes with a token."""
     assert cluster.secured is not None
 
@@ -91,7 +91,7 @@ def access_of(cluster: Cluster, user: str) -> dict[str, Any]:
     }
 
 
-def can_read(cluster: Cluster, user: str, topic: str) -> bool:
+def can_read(cluster: LabCluster, user: str, topic: str) -> bool:
     """Whether a user can read a topic whose first partition has records."""
     reader = Consumer({**access_of(cluster, user), "group.id": "unused", "enable.auto.commit": False, "log_level": 0})
     try:
@@ -113,7 +113,7 @@ def can_read(cluster: Cluster, user: str, topic: str) -> bool:
     raise AssertionError(f"neither a record of {topic} nor a refusal")
 
 
-def can_write(cluster: Cluster, user: str, topic: str) -> bool:
+def can_write(cluster: LabCluster, user: str, topic: str) -> bool:
     errors: list[KafkaError | None] = []
     sender = Producer({**access_of(cluster, user), "message.timeout.ms": 20_000, "log_level": 0})
     sender.produce(topic, b"written by an application", on_delivery=lambda error, _: errors.append(error))

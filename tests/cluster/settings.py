@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 
-from heliograph.lab import Cluster, Lab
+from heliograph.lab import Lab, LabCluster
 from tests.cluster.mirror import MirrorProcess, admin, partition_count
 
 _TOOLS = {
@@ -24,18 +24,18 @@ class Setting(NamedTuple):
     """Set on the topic itself."""
 
 
-def settings_of(cluster: Cluster, topic: str) -> dict[str, Setting]:
+def settings_of(cluster: LabCluster, topic: str) -> dict[str, Setting]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entries = admin(cluster).describe_configs([resource])[resource].result(30)
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {name: Setting(entry.value, entry.source == own) for name, entry in entries.items()}
 
 
-def own_settings(cluster: Cluster, topic: str) -> dict[str, str]:
+def own_settings(cluster: LabCluster, topic: str) -> dict[str, str]:
     return {name: found.value for name, found in settings_of(cluster, topic).items() if found.is_own}
 
 
-def change_settings(cluster: Cluster, topic: str, changes: Mapping[str, str | None]) -> None:
+def change_settings(cluster: LabCluster, topic: str, changes: Mapping[str, str | None]) -> None:
     """Set values on a topic; None takes one away."""
     entries = [
         ConfigEntry(
@@ -49,14 +49,14 @@ def change_settings(cluster: Cluster, topic: str, changes: Mapping[str, str | No
     admin(cluster).incremental_alter_configs([resource])[resource].result(30)
 
 
-def wait_own(mirror: MirrorProcess, cluster: Cluster, topic: str, wanted: Mapping[str, str]) -> None:
+def wait_own(mirror: MirrorProcess, cluster: LabCluster, topic: str, wanted: Mapping[str, str]) -> None:
     """Until a topic has these settings of its own, and no others."""
     mirror.wait_until(
         lambda: partition_count(cluster, topic) and own_settings(cluster, topic) == wanted, what=f"{wanted} of {topic}"
     )
 
 
-def wait_set(mirror: MirrorProcess, cluster: Cluster, topic: str, key: str, wanted: Setting) -> None:
+def wait_set(mirror: MirrorProcess, cluster: LabCluster, topic: str, key: str, wanted: Setting) -> None:
     mirror.wait_until(
         lambda: partition_count(cluster, topic) and settings_of(cluster, topic)[key] == wanted,
         what=f"{wanted} of {topic}",
@@ -75,7 +75,7 @@ def changes_told(mirror: MirrorProcess, topic: str) -> list[str]:
     return [line.partition(about)[2] for line in mirror.stderr if about in line]
 
 
-def run_command(lab: Lab, cluster: Cluster, command: str) -> None:
+def run_command(lab: Lab, cluster: LabCluster, command: str) -> None:
     """A command that a message tells administrators to run, by Kafka's own tool."""
     script, *arguments = shlex.split(command.replace("<address>", cluster.bootstrap))
     main_class, version = _TOOLS[script]

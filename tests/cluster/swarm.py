@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.background import Background
 from tests.cluster.mirror import admin, producer
 
@@ -22,7 +22,7 @@ class Swarm(Background):
     """Makes so many topics in so many seconds, and writes to every partition as soon as its topic is there."""
 
     def __init__(
-        self, cluster: Cluster, prefix: str, *, topics: int, partitions: int, records: int, seconds: float
+        self, cluster: LabCluster, prefix: str, *, topics: int, partitions: int, records: int, seconds: float
     ) -> None:
         super().__init__()
         self.topics = [f"{prefix}-{index:04d}" for index in range(topics)]
@@ -67,7 +67,7 @@ class Swarm(Background):
             self._failed.append(error)
 
 
-def read_values(cluster: Cluster, places: Iterable[Place], *, timeout_s: float = 120) -> dict[Place, list[bytes]]:
+def read_values(cluster: LabCluster, places: Iterable[Place], *, timeout_s: float = 120) -> dict[Place, list[bytes]]:
     """All values of many partitions, by one consumer."""
     found: dict[Place, list[bytes]] = {place: [] for place in places}
     waiting = set(found)
@@ -105,7 +105,7 @@ class Pulse(Background):
 
     EVERY_S = 0.1
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: LabCluster, topic: str) -> None:
         super().__init__()
         self._where = TopicPartition(topic, 0)
         self._consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "log_level": 0})

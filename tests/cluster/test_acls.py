@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.config import load_settings
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.recovery.write_rights import Handover, hand_write_over
 from tests.cluster.mirror import MirrorProcess, View, create_topic, produce, unique, wait_until
 from tests.cluster.rules import Rule, add_rules, can_read, can_write, remove_rules, rules_of
@@ -20,7 +20,7 @@ VALUES = [b"%d" % number for number in range(20)]
 SOON = {"sync.topic.acls.interval.seconds": "1"}
 
 
-def wait_for_rules(mirror: MirrorProcess, cluster: Cluster, users: Iterable[str], wanted: set[Rule]) -> None:
+def wait_for_rules(mirror: MirrorProcess, cluster: LabCluster, users: Iterable[str], wanted: set[Rule]) -> None:
     """Until a cluster has exactly these rules about the users."""
     try:
         mirror.wait_until(lambda: rules_of(cluster, users) == wanted, 60, what="the rules wanted")
@@ -35,7 +35,7 @@ def lines(mirror: MirrorProcess, text: str) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_sync_topic_acls_both_ways_by_mm2s_rule(
-    north: Cluster, south: Cluster, primary: Cluster, tmp_path: Path
+    north: LabCluster, south: LabCluster, primary: LabCluster, tmp_path: Path
 ) -> None:
     """The outcome of MM2's testSyncTopicACLsUseProvidedForwardingAdmin, testAclFiltering and testAclTransformation."""
     prefix, users = unique("acl"), [unique(name) for name in ("app", "boss", "mallory")]
@@ -113,7 +113,7 @@ def test_sync_topic_acls_both_ways_by_mm2s_rule(
 class Failover:
     """A flow under the same names, with all that goes beyond MM2, and what became of its write grants."""
 
-    def __init__(self, north: Cluster, south: Cluster, folder: Path) -> None:
+    def __init__(self, north: LabCluster, south: LabCluster, folder: Path) -> None:
         self.prefix = unique("fail")
         keys = {
             "north->south.topics": f"{self.prefix}.*",
@@ -137,7 +137,9 @@ class Failover:
 
 
 @pytest.mark.timeout(300)
-def test_wide_rules_groups_removal_and_the_hand_over_of_writing(north: Cluster, south: Cluster, tmp_path: Path) -> None:
+def test_wide_rules_groups_removal_and_the_hand_over_of_writing(
+    north: LabCluster, south: LabCluster, tmp_path: Path
+) -> None:
     world = Failover(north, south, tmp_path)
     mirror, prefix = world.mirror, world.prefix
     users = [unique(name) for name in ("app", "team", "auditor", "veteran", "boss")]
@@ -201,7 +203,7 @@ def test_wide_rules_groups_removal_and_the_hand_over_of_writing(north: Cluster, 
 
 @pytest.mark.timeout(300)
 def test_a_missing_right_is_named_once_and_access_rules_follow_when_it_comes(
-    north: Cluster, south: Cluster, tmp_path: Path
+    north: LabCluster, south: LabCluster, tmp_path: Path
 ) -> None:
     world = Guarded(north, south, tmp_path, sync_topic_acls_enabled="true", sync_topic_acls_interval_seconds="1")
     app = unique("app")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.types import TopicPartition
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.mm2_records import OffsetSync
 from tests.cluster.carried import Carried, next_records, numbered
 from tests.cluster.consumers import commit, committed, consume, consumer, delete_group, place_of, read
@@ -28,7 +28,7 @@ from tests.cluster.mirror import (
 
 
 @pytest.fixture(scope="module")
-def carried(primary: Cluster, backup: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Carried]:
+def carried(primary: LabCluster, backup: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Carried]:
     world = Carried(tmp_path_factory.mktemp("carry"), primary, backup)
     with world.mirror:
         yield world

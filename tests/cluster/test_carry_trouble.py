@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.kafka.types import TopicPartition
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.formats import PageRecord, parse_ledger
 from heliograph.ledger.runs import PAGE_RUNS, Page
 from tests.cluster.carried import Carried, next_records, numbered
@@ -19,13 +19,13 @@ LEDGER = "mm2-ledger.primary.internal"
 
 
 @pytest.fixture
-def carried(primary: Cluster, backup: Cluster, tmp_path: Path) -> Iterator[Carried]:
+def carried(primary: LabCluster, backup: LabCluster, tmp_path: Path) -> Iterator[Carried]:
     world = Carried(tmp_path, primary, backup)
     yield world
     world.mirror.__exit__(None, None, None)
 
 
-def transactions(cluster: Cluster, topic: str, start: int, count: int) -> None:
+def transactions(cluster: LabCluster, topic: str, start: int, count: int) -> None:
     """So many records, two in a transaction: a run of two, a marker, a run of two, ..."""
     writer = producer(cluster, transactional_id=unique("tx"))
     writer.init_transactions()

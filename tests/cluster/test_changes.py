@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import MirrorProcess, View, create_topic, produce, topics, unique
 
 
@@ -16,7 +16,9 @@ def edit(file: Path, *lines: str) -> None:
     other.replace(file)
 
 
-def test_an_edited_file_is_taken_up_as_far_as_it_can_be(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_an_edited_file_is_taken_up_as_far_as_it_can_be(
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
+) -> None:
     prefix = unique("change")
     one, two = create_topic(primary, f"{prefix}-one", 2), create_topic(primary, f"{prefix}-two", 2)
     views = {topic: (View(primary, topic), View(backup, f"primary.{topic}")) for topic in (one, two)}

@@ -11,7 +11,7 @@ import pytest
 from heliograph import cli
 from heliograph.config import load_settings
 from heliograph.config.files.properties import property_line
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.preflight.check import check_app_user, check_clusters
 from heliograph.preflight.steps import Step, Verdict
 from tests.cluster.mirror import (
@@ -29,12 +29,12 @@ PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
 
 
-def configured(folder: Path, clusters: Mapping[str, Cluster | str], keys: Mapping[str, str]) -> Path:
+def configured(folder: Path, clusters: Mapping[str, LabCluster | str], keys: Mapping[str, str]) -> Path:
     """A file as a mirror of the tests has it; the mirror is not started."""
     return MirrorProcess(folder, clusters, keys).config
 
 
-def checked(folder: Path, clusters: Mapping[str, Cluster | str], keys: Mapping[str, str]) -> list[Step]:
+def checked(folder: Path, clusters: Mapping[str, LabCluster | str], keys: Mapping[str, str]) -> list[Step]:
     return asyncio.run(check_clusters(load_settings(configured(folder, clusters, keys))))
 
 
@@ -49,14 +49,14 @@ def only_bad(steps: list[Step]) -> Step:
 
 
 @pytest.fixture
-def both(primary: Cluster, backup: Cluster) -> dict[str, Cluster | str]:
+def both(primary: LabCluster, backup: LabCluster) -> dict[str, LabCluster | str]:
     return {"primary": primary, "backup": backup}
 
 
 def test_a_good_configuration_passes_and_nothing_is_changed(
-    both: dict[str, Cluster | str],
-    primary: Cluster,
-    backup: Cluster,
+    both: dict[str, LabCluster | str],
+    primary: LabCluster,
+    backup: LabCluster,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_good_configuration_passes_and_nothing_is_changed(
 
 
 def test_what_a_mirror_has_written_is_its_own(
-    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, tmp_path: Path
+    both: dict[str, LabCluster | str], primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     """Another flow's records in a target topic are named; the mirror's own are not."""
     topic = create_topic(primary, unique("own"))
@@ -97,7 +97,7 @@ def test_what_a_mirror_has_written_is_its_own(
     assert (step.step, step.subject, step.verdict) == ("names", f"primary.{topic}", WARN)
 
 
-def test_an_unreachable_broker_of_three_is_named(trio: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_an_unreachable_broker_of_three_is_named(trio: LabCluster, backup: LabCluster, tmp_path: Path) -> None:
     create_topic(trio, topic := unique("three"), 3, replicas=3)
     first = trio.bootstrap.split(",")[0]
     victim = trio.brokers[-1].node_id
@@ -109,15 +109,15 @@ def test_an_unreachable_broker_of_three_is_named(trio: Cluster, backup: Cluster,
     assert [step for step in steps if step.step == "partitions"]
 
 
-def test_a_cluster_that_is_away_leaves_the_others(primary: Cluster, tmp_path: Path) -> None:
-    clusters: dict[str, Cluster | str] = {"primary": primary, "backup": "127.0.0.1:1"}
+def test_a_cluster_that_is_away_leaves_the_others(primary: LabCluster, tmp_path: Path) -> None:
+    clusters: dict[str, LabCluster | str] = {"primary": primary, "backup": "127.0.0.1:1"}
     steps = checked(tmp_path, clusters, {"primary->backup.topics": "x"})
     step = only_bad(steps)
     assert (step.cluster, step.step) == ("backup", "tcp")
     assert [step for step in steps if step.cluster == "primary" and step.step == "cluster"]
 
 
-def test_one_cluster_under_two_aliases_fails(primary: Cluster, tmp_path: Path) -> None:
+def test_one_cluster_under_two_aliases_fails(primary: LabCluster, tmp_path: Path) -> None:
     other = primary.bootstrap.replace("127.0.0.1", "localhost")
     assert other != primary.bootstrap
     steps = checked(tmp_path, {"primary": primary, "backup": other}, {"primary->backup.topics": unique("none")})
@@ -126,7 +126,9 @@ def test_one_cluster_under_two_aliases_fails(primary: Cluster, tmp_path: Path) -
     assert 'the same cluster as "primary"' in step.what
 
 
-def test_more_replicas_than_brokers_fail(both: dict[str, Cluster | str], primary: Cluster, tmp_path: Path) -> None:
+def test_more_replicas_than_brokers_fail(
+    both: dict[str, LabCluster | str], primary: LabCluster, tmp_path: Path
+) -> None:
     topic = create_topic(primary, unique("many"))
     step = only_bad(checked(tmp_path, both, {"primary->backup.topics": topic, "replication.factor": "3"}))
     assert (step.verdict, step.step) == (FAIL, "replication factor")
@@ -134,7 +136,7 @@ def test_more_replicas_than_brokers_fail(both: dict[str, Cluster | str], primary
 
 
 def test_limits_and_partition_counts_are_compared(
-    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, tmp_path: Path
+    both: dict[str, LabCluster | str], primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     topic = create_topic(primary, unique("limits"), 4, config={"max.message.bytes": "2000000"})
     keys = {"primary->backup.topics": topic}
@@ -152,7 +154,7 @@ def test_limits_and_partition_counts_are_compared(
 
 
 def test_a_cycle_of_equal_names_fails(
-    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, tmp_path: Path
+    both: dict[str, LabCluster | str], primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     """One direction is paused: with both running the file alone is an error."""
     topic = unique("round")
@@ -163,7 +165,7 @@ def test_a_cycle_of_equal_names_fails(
 
 
 def test_two_sources_for_one_name_fail(
-    both: dict[str, Cluster | str], primary: Cluster, backup: Cluster, trio: Cluster, tmp_path: Path
+    both: dict[str, LabCluster | str], primary: LabCluster, backup: LabCluster, trio: LabCluster, tmp_path: Path
 ) -> None:
     topic = unique("twice")
     create_topic(primary, topic)
@@ -173,7 +175,9 @@ def test_two_sources_for_one_name_fail(
     assert (step.verdict, step.step, step.cluster, step.subject) == (FAIL, "collisions", "trio", topic)
 
 
-def test_an_application_is_tried_on_the_target(both: dict[str, Cluster | str], backup: Cluster, tmp_path: Path) -> None:
+def test_an_application_is_tried_on_the_target(
+    both: dict[str, LabCluster | str], backup: LabCluster, tmp_path: Path
+) -> None:
     topic = unique("app")
     create_topic(backup, f"primary.{topic}")
     config = configured(tmp_path, both, {"primary->backup.topics": topic})
@@ -185,14 +189,16 @@ def test_an_application_is_tried_on_the_target(both: dict[str, Cluster | str], b
     assert "may read all 1 mirrored topics" in [step.what for step in steps]
 
 
-def test_an_old_cluster_without_access_rules_has_every_right(old: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_an_old_cluster_without_access_rules_has_every_right(
+    old: LabCluster, backup: LabCluster, tmp_path: Path
+) -> None:
     keys = {"old->backup.topics": "x", "backup->old.topics": "x"}
     steps = [step for step in checked(tmp_path, {"old": old, "backup": backup}, keys) if step.step == "rights"]
     assert {step.cluster for step in steps} == {"old", "backup"}
     assert {step.verdict for step in steps} == {Verdict.PASS}
 
 
-def test_an_application_is_tried_on_the_passive_side(north: Cluster, south: Cluster, tmp_path: Path) -> None:
+def test_an_application_is_tried_on_the_passive_side(north: LabCluster, south: LabCluster, tmp_path: Path) -> None:
     """With the credentials it has on the active side: right and wrong ones."""
     assert south.secured is not None
     topic = unique("north.orders")
@@ -224,7 +230,7 @@ def app_steps(config: Path, application: dict[str, str], folder: Path) -> list[S
 
 
 def test_a_storage_topic_that_is_not_compacted_fails_with_the_command(
-    both: dict[str, Cluster | str], backup: Cluster, tmp_path: Path
+    both: dict[str, LabCluster | str], backup: LabCluster, tmp_path: Path
 ) -> None:
     storage = create_topic(backup, unique("storage"), 2, config={"cleanup.policy": "compact,delete"})
     keys = {"primary->backup.topics": unique("none"), "backup.offset.storage.topic": storage}
@@ -234,7 +240,7 @@ def test_a_storage_topic_that_is_not_compacted_fails_with_the_command(
 
 
 def test_how_long_the_target_remembers_producers_is_read_from_its_brokers(
-    both: dict[str, Cluster | str], backup: Cluster, tmp_path: Path
+    both: dict[str, LabCluster | str], backup: LabCluster, tmp_path: Path
 ) -> None:
     def told(name: str) -> str:
         (tmp_path / name).mkdir()

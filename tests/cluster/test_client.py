@@ -24,7 +24,7 @@ from heliograph.client import (
 )
 from heliograph.errors import BrokerRefused
 from heliograph.kafka.types import TopicPartition
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
 from tests.cluster.consumers import place_of
 from tests.cluster.judge import MIRROR, Judge
@@ -45,11 +45,11 @@ POLICIES = {
 }
 
 
-def properties(cluster: Cluster, **more: str) -> dict[str, str]:
+def properties(cluster: LabCluster, **more: str) -> dict[str, str]:
     return {"bootstrap.servers": cluster.bootstrap, **more}
 
 
-def create_all(cluster: Cluster, names: set[str]) -> None:
+def create_all(cluster: LabCluster, names: set[str]) -> None:
     """Those that are not there."""
     missing = names - topics(cluster)
     for made in admin(cluster).create_topics([NewTopic(name, 1, 1) for name in missing]).values():
@@ -57,7 +57,7 @@ def create_all(cluster: Cluster, names: set[str]) -> None:
     wait_until(lambda: names <= topics(cluster), what="the topics")
 
 
-def write(cluster: Cluster, topic: str, records: list[Record]) -> None:
+def write(cluster: LabCluster, topic: str, records: list[Record]) -> None:
     produce(cluster, topic, [value for _, value in records], keys=[key for key, _ in records])
 
 
@@ -72,7 +72,7 @@ def checkpoint(group: str, topic: str, partition: int, downstream: int, metadata
 
 
 @pytest.fixture(scope="module")
-def named(backup: Cluster) -> Cluster:
+def named(backup: LabCluster) -> LabCluster:
     """With topics of all kinds of names; a broker refuses names that differ in dots and underscores alone."""
     chains = {"us", "eu.us", "us.eu", "asia.eu.us", "x.y.x.z", ""}
     names = {f"{chain}.heartbeats" for chain in chains} | {"heartbeats", "dev__heartbeats", "dev__us__heartbeats"}
@@ -84,7 +84,7 @@ def named(backup: Cluster) -> Cluster:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_names_tell_us_what_they_tell_java(java: Judge, named: Cluster, policy: str) -> None:
+def test_names_tell_us_what_they_tell_java(java: Judge, named: LabCluster, policy: str) -> None:
     keys = properties(named, **POLICIES[policy])
     ours, theirs = MirrorClient(keys), java.mirror("RemoteClusterUtils")
     assert ours.heartbeat_topics() == set(theirs.heartbeatTopics(keys))
@@ -118,7 +118,7 @@ def _without_upstream(offsets: dict[TopicPartition, Translated]) -> dict[TopicPa
 
 
 @pytest.mark.parametrize("policy", ["default", "separator", "identity"])
-def test_offsets_are_translated_as_by_java(java: Judge, backup: Cluster, policy: str) -> None:
+def test_offsets_are_translated_as_by_java(java: Judge, backup: LabCluster, policy: str) -> None:
     alias, keys = unique("us"), properties(backup, **POLICIES[policy])
     with MirrorClient(keys) as client:
         topic = create_topic(backup, client.replication_policy.checkpoints_topic(alias))
@@ -151,7 +151,7 @@ def test_offsets_are_translated_as_by_java(java: Judge, backup: Cluster, policy:
         assert client.skipped == {topic: 3 * len(skipped)}
 
 
-def test_what_java_fails_on_is_passed_over(backup: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_java_fails_on_is_passed_over(backup: LabCluster, caplog: pytest.LogCaptureFixture) -> None:
     alias = unique("us")
     topic = create_topic(backup, f"{alias}.checkpoints.internal")
     deleted = checkpoint("g", "orders", 1, 5)
@@ -169,7 +169,7 @@ def test_what_java_fails_on_is_passed_over(backup: Cluster, caplog: pytest.LogCa
     assert caplog.text.count("are no checkpoints") == 1
 
 
-def test_without_checkpoints_there_is_an_error_at_once(backup: Cluster) -> None:
+def test_without_checkpoints_there_is_an_error_at_once(backup: LabCluster) -> None:
     """Java's client waits for a minute, whatever its time limit, and then fails too."""
     client = MirrorClient(properties(backup))
     with pytest.raises(BrokerRefused, match=r'there is no topic "nobody\.checkpoints\.internal".*alias'):
@@ -178,7 +178,7 @@ def test_without_checkpoints_there_is_an_error_at_once(backup: Cluster) -> None:
     assert client.translate_offsets(empty.partition(".")[0], "g") == {}
 
 
-def test_a_client_works_beside_an_event_loop_and_from_a_configuration(backup: Cluster, tmp_path: Path) -> None:
+def test_a_client_works_beside_an_event_loop_and_from_a_configuration(backup: LabCluster, tmp_path: Path) -> None:
     alias = unique("us")
     create_all(backup, {f"{alias}.heartbeats"})
     file = tmp_path / "mm2.properties"
@@ -240,7 +240,7 @@ class Come:
         "-3: no mirrored offset exists, left as it is",
     )
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LabCluster) -> None:
         self.cluster = cluster
         self.client = MirrorClient(properties(cluster))
         near, far, self.group = unique("near"), unique("far"), unique("group")
@@ -275,7 +275,7 @@ CHECKPOINTS = "checkpoints.internal"
 
 
 @pytest.fixture(scope="module")
-def come(backup: Cluster) -> Come:
+def come(backup: LabCluster) -> Come:
     """For all tests: none of them commits anything."""
     return Come(backup)
 
@@ -353,7 +353,7 @@ def test_kafka_python_consumer_goes_on_after_it_has_its_partitions(come: Come, s
 
 
 def test_a_consumer_is_not_disturbed_by_a_mirror_that_cannot_be_asked(
-    backup: Cluster, caplog: pytest.LogCaptureFixture
+    backup: LabCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = create_topic(backup, unique("lonely"))
     produce(backup, topic, [b"x"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.kills import PARTITIONS, SLOW_START_S, mirror_through_kills, total
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, replica_counts, unique, wait_until
@@ -20,7 +20,7 @@ def has_grown(load: Load, before: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_five_kills_under_load_lose_and_repeat_nothing(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_five_kills_under_load_lose_and_repeat_nothing(primary: LabCluster, backup: LabCluster, tmp_path: Path) -> None:
     mirror_through_kills(primary, backup, tmp_path, [0.0] * 5)
 
 
@@ -28,7 +28,7 @@ def test_five_kills_under_load_lose_and_repeat_nothing(primary: Cluster, backup:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_random_moments_lose_and_repeat_nothing(
-    primary: Cluster, backup: Cluster, tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
+    primary: LabCluster, backup: LabCluster, tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
 ) -> None:
     """Turnovers of epochs, flushes and settlings are hit too."""
     chance = random.Random(seed)
@@ -40,7 +40,9 @@ def test_kills_at_random_moments_lose_and_repeat_nothing(
 
 
 @pytest.mark.timeout(400)
-def test_order_is_kept_when_leaders_move(primary: Cluster, backup: Cluster, trio: Cluster, tmp_path: Path) -> None:
+def test_order_is_kept_when_leaders_move(
+    primary: LabCluster, backup: LabCluster, trio: LabCluster, tmp_path: Path
+) -> None:
     """Three brokers as target of one flow and source of another; each broker is stopped and started under load."""
     into, out = unique("into"), unique("out")
     create_topic(primary, into, PARTITIONS)

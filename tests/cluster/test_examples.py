@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.mm2_records import OffsetSync
 from tests.cluster.carried import CARRY, IDENTITY, numbered
 from tests.cluster.consumers import commit, committed, consume
@@ -25,7 +25,7 @@ from tests.cluster.mirror import (
 
 
 def test_s3_the_first_record_on_the_target_is_the_next_one_on_every_partition(
-    primary: Cluster, backup: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     """First target offset = last source offset + 1: identity naming, offset.lag.max 0, every 5 s."""
     topic, group = create_topic(primary, unique("active"), 3), unique("app")
@@ -59,7 +59,7 @@ PROCESSED = {"mm2": [6, 7, 8, 9, 11, 12, 13, 14], "exact": [9, 11, 12, 13, 14]}
 
 @pytest.mark.parametrize("translation", PROCESSED)
 def test_s2_ten_records_eight_consumed_nine_mirrored(
-    translation: str, primary: Cluster, backup: Cluster, tmp_path: Path
+    translation: str, primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     """MM2's lists with its rule: the sync of record 5 is out when the group has read 8. Exact has nothing to repeat.
 
@@ -93,7 +93,7 @@ def test_s2_ten_records_eight_consumed_nine_mirrored(
     assert committed(backup, group) == {(topic, 0): 13}
 
 
-def syncs(cluster: Cluster, topic: str, *, target: str = "backup") -> list[tuple[int, int]]:
+def syncs(cluster: LabCluster, topic: str, *, target: str = "backup") -> list[tuple[int, int]]:
     name = f"mm2-offset-syncs.{target}.internal"
     if not partition_count(cluster, name):
         return []
@@ -102,7 +102,7 @@ def syncs(cluster: Cluster, topic: str, *, target: str = "backup") -> list[tuple
 
 
 def test_s0_twenty_of_105_are_consumed_the_source_is_killed_and_the_21st_is_next(
-    primary: Cluster, backup: Cluster, mid: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, mid: LabCluster, tmp_path: Path
 ) -> None:
     """To one target by `translate --execute`, with group sync off as it is by default; to the other with it on.
 

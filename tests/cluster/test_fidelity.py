@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import (
     Headers,
     MirrorProcess,
@@ -37,7 +37,9 @@ SOURCES = ("plain", "committed", "same", "dashed", "zipped")
 
 
 @pytest.fixture(scope="module")
-def mirror(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster) -> Iterator[MirrorProcess]:
+def mirror(
+    tmp_path_factory: pytest.TempPathFactory, primary: LabCluster, backup: LabCluster
+) -> Iterator[MirrorProcess]:
     # One cluster under several aliases is refused, so each has another way to write the same address.
     spellings = ("127.0.0.1", "127.0.1", "127.1", "localhost", "2130706433")
     ports = [cluster.bootstrap.rpartition(":")[2] for cluster in (primary, backup)]
@@ -72,7 +74,7 @@ def gaps(records: list[Record]) -> int:
     return sum(after.offset - before.offset != 1 for before, after in pairwise(records))
 
 
-def test_keys_values_headers_and_times(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_keys_values_headers_and_times(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("plain-variety"), 3)
     now = int(time.time() * 1000)
     sender = producer(primary)
@@ -103,7 +105,7 @@ def test_keys_values_headers_and_times(mirror: MirrorProcess, primary: Cluster, 
     assert_numbered(read_batches(backup, f"plain.{topic}"))
 
 
-def test_every_codec_is_kept(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_every_codec_is_kept(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("plain-codecs"), len(CODECS))
     for partition, codec in enumerate(CODECS):
         values = [text(1000, seed) for seed in range(300)]
@@ -116,7 +118,7 @@ def test_every_codec_is_kept(mirror: MirrorProcess, primary: Cluster, backup: Cl
         assert_numbered(copied)
 
 
-def test_large_records(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_large_records(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """As large as the default limit allows, and larger where both sides were told to."""
     topic, larger = unique("plain-mb"), unique("plain-larger")
     limit = {"max.message.bytes": "4000000"}
@@ -131,7 +133,7 @@ def test_large_records(mirror: MirrorProcess, primary: Cluster, backup: Cluster)
     mirror.wait_mirrored(View(primary, larger), View(backup, f"plain.{larger}"))
 
 
-def test_compacted_topic_with_gaps(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_compacted_topic_with_gaps(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """The cleaner has worked before the mirror sees the topic: batches have holes, whole batches are gone."""
     set_broker_config(primary, log_cleaner_backoff_ms="200")
     topic = unique("plain-compacted")
@@ -154,7 +156,7 @@ def test_compacted_topic_with_gaps(mirror: MirrorProcess, primary: Cluster, back
         assert_numbered(read_batches(backup, f"plain.{topic}", partition))
 
 
-def test_log_append_time(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_log_append_time(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """The broker's stamps of the source become the records' own times."""
     topic = create_topic(primary, unique("plain-stamped"), 2, config={"message.timestamp.type": "LogAppendTime"})
     for partition, codec in ((0, "none"), (1, "zstd")):
@@ -165,7 +167,7 @@ def test_log_append_time(mirror: MirrorProcess, primary: Cluster, backup: Cluste
     assert_numbered(read_batches(backup, f"plain.{topic}"))
 
 
-def test_target_that_stamps_time(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_target_that_stamps_time(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """Everything but the time arrives when the target topic is set to LogAppendTime."""
     topic = unique("plain-restamped")
     target = create_topic(backup, f"plain.{topic}", config={"message.timestamp.type": "LogAppendTime"})
@@ -176,7 +178,7 @@ def test_target_that_stamps_time(mirror: MirrorProcess, primary: Cluster, backup
     assert [record.content[1:] for record in found] == [record.content[1:] for record in wanted]
 
 
-def transactional(cluster: Cluster) -> Producer:
+def transactional(cluster: LabCluster) -> Producer:
     sender = producer(cluster, transactional_id=unique("tx"))
     sender.init_transactions(30)
     sender.begin_transaction()
@@ -189,7 +191,7 @@ def write(sender: Producer, topic: str, name: str, count: int) -> None:
     flushed(sender)
 
 
-def write_transactions(cluster: Cluster, topic: str) -> Producer:
+def write_transactions(cluster: LabCluster, topic: str) -> Producer:
     """Committed, aborted and plain records, transactions side by side; the transaction returned is still open."""
     plain, one, other = producer(cluster), transactional(cluster), transactional(cluster)
     for turn in range(3):
@@ -212,7 +214,7 @@ def write_transactions(cluster: Cluster, topic: str) -> Producer:
     return other
 
 
-def test_transactions_read_committed(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_transactions_read_committed(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("committed-tx"))
     source, target = View(primary, topic, "read_committed"), View(backup, f"committed.{topic}")
     pending = write_transactions(primary, topic)
@@ -231,7 +233,7 @@ def test_transactions_read_committed(mirror: MirrorProcess, primary: Cluster, ba
     assert_numbered(read_batches(backup, f"committed.{topic}"))
 
 
-def test_transactions_read_uncommitted(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_transactions_read_uncommitted(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """MM2's default: records of aborted and open transactions are copied like any other, markers are not."""
     topic = create_topic(primary, unique("plain-tx"))
     pending = write_transactions(primary, topic)
@@ -242,7 +244,9 @@ def test_transactions_read_uncommitted(mirror: MirrorProcess, primary: Cluster, 
     assert_numbered(read_batches(backup, f"plain.{topic}"))
 
 
-def test_batches_over_the_target_limit_are_split(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_batches_over_the_target_limit_are_split(
+    mirror: MirrorProcess, primary: LabCluster, backup: LabCluster
+) -> None:
     topic = unique("plain-split")
     limit = 10_000
     target = create_topic(backup, f"plain.{topic}", 2, config={"max.message.bytes": str(limit)})
@@ -257,7 +261,7 @@ def test_batches_over_the_target_limit_are_split(mirror: MirrorProcess, primary:
         assert_numbered(read_batches(backup, target, partition))
 
 
-def test_small_batches_are_merged_under_backlog(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_small_batches_are_merged_under_backlog(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = unique("plain-small")
     with mirror.frozen():
         create_topic(primary, topic, 2)
@@ -274,7 +278,7 @@ def test_small_batches_are_merged_under_backlog(mirror: MirrorProcess, primary: 
     assert len(read_batches(backup, f"plain.{topic}")) < 300
 
 
-def test_old_records_arrive_once_and_in_order(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_old_records_arrive_once_and_in_order(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """Two days old: the broker may forget the producer at any moment, order and number must hold all the same."""
     topic = create_topic(primary, unique("plain-old"))
     sender = producer(primary, batch_num_messages=20)
@@ -286,7 +290,7 @@ def test_old_records_arrive_once_and_in_order(mirror: MirrorProcess, primary: Cl
     assert_numbered(read_batches(backup, f"plain.{topic}"))
 
 
-def test_compression_asked_for(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_compression_asked_for(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("zipped-asked"), len(CODECS))
     for partition, codec in enumerate(CODECS):
         produce(primary, topic, [text(500, n) for n in range(200)], partition=partition, compression_type=codec)
@@ -297,14 +301,14 @@ def test_compression_asked_for(mirror: MirrorProcess, primary: Cluster, backup: 
         assert_numbered(copied)
 
 
-def test_identity_policy_keeps_names(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_identity_policy_keeps_names(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("same-name"), 2)
     produce(primary, topic, [text(100, n) for n in range(100)], partition=1)
     mirror.wait_mirrored(View(primary, topic), View(backup, topic))
     assert f"same.{topic}" not in topics(backup)
 
 
-def test_separator_of_ones_own(mirror: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_separator_of_ones_own(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("dashed-name"), 2)
     produce(primary, topic, [text(100, n) for n in range(100)], partition=1)
     mirror.wait_mirrored(View(primary, topic), View(backup, f"dashed_{topic}"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.background import Background
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
@@ -36,7 +36,7 @@ LONGEST_S = 4.0
 
 @pytest.fixture(scope="module")
 def mirror(
-    tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster, mid: Cluster
+    tmp_path_factory: pytest.TempPathFactory, primary: LabCluster, backup: LabCluster, mid: LabCluster
 ) -> Iterator[MirrorProcess]:
     """Four flows on two slots; one has a limit, which its two lanes share."""
     keys = {
@@ -55,14 +55,14 @@ def mirror(
 # -- limits
 
 
-def stored_bytes(cluster: Cluster, topic: str) -> int:
+def stored_bytes(cluster: LabCluster, topic: str) -> int:
     """What stands in the broker's files."""
     return sum(batch.size for index in range(PARTITIONS) for batch in read_batches(cluster, topic, index))
 
 
 @pytest.mark.timeout(400)
 def test_a_limit_is_kept_shown_and_changed_while_the_flow_runs(
-    mirror: MirrorProcess, primary: Cluster, backup: Cluster
+    mirror: MirrorProcess, primary: LabCluster, backup: LabCluster
 ) -> None:
     """Two of four partitions have all there is: a lane may have both, and then it is to have all of the limit."""
     topic = create_topic(backup, unique("paced"), PARTITIONS)
@@ -124,7 +124,7 @@ class Arrivals(Background):
 
 @pytest.mark.timeout(400)
 def test_a_cluster_that_stands_still_holds_up_no_other(
-    mirror: MirrorProcess, primary: Cluster, backup: Cluster, mid: Cluster
+    mirror: MirrorProcess, primary: LabCluster, backup: LabCluster, mid: LabCluster
 ) -> None:
     """It is the target of one flow and the source of another; lanes carry those beside the sound one."""
     topic = create_topic(primary, unique("flows-steady"))

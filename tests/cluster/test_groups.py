@@ -16,7 +16,7 @@ from heliograph.kafka.admin.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.admin.groups import CLASSIC, CONSUMER, GroupDescription, describe_groups, list_groups
 from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import admin, create_topic, unique, wait_until
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ SENT_ALONG = "\0"
 """confluent-kafka counts the end of a C string as metadata."""
 
 
-def ask(lab: Cluster, question: Callable[[Client], Awaitable[T]]) -> T:
+def ask(lab: LabCluster, question: Callable[[Client], Awaitable[T]]) -> T:
     async def answer() -> T:
         addresses = [BrokerAddress.parse(text) for text in lab.bootstrap.split(",")]
         client = Client(lab.alias, addresses, client_id="test")
@@ -38,19 +38,19 @@ def ask(lab: Cluster, question: Callable[[Client], Awaitable[T]]) -> T:
     return asyncio.run(answer())
 
 
-def commit(lab: Cluster, group: str, commits: dict[TopicPartition, Commit]) -> None:
+def commit(lab: LabCluster, group: str, commits: dict[TopicPartition, Commit]) -> None:
     ask(lab, lambda client: commit_offsets(client, {group: commits})).the(group)
 
 
-def committed(lab: Cluster, group: str) -> dict[TopicPartition, Commit]:
+def committed(lab: LabCluster, group: str) -> dict[TopicPartition, Commit]:
     return ask(lab, lambda client: fetch_commits(client, [group])).the(group)
 
 
-def described(lab: Cluster, group: str, kind: str = "") -> GroupDescription:
+def described(lab: LabCluster, group: str, kind: str = "") -> GroupDescription:
     return ask(lab, lambda client: describe_groups(client, {group: kind})).the(group)
 
 
-def consumer(lab: Cluster, group: str, **config: Any) -> Consumer:
+def consumer(lab: LabCluster, group: str, **config: Any) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": lab.bootstrap,
@@ -64,7 +64,7 @@ def consumer(lab: Cluster, group: str, **config: Any) -> Consumer:
 
 
 @contextmanager
-def member(lab: Cluster, group: str, topic: str, **config: Any) -> Iterator[Consumer]:
+def member(lab: LabCluster, group: str, topic: str, **config: Any) -> Iterator[Consumer]:
     """A consumer that has joined and has its partitions."""
     joined = consumer(lab, group, **config)
     try:
@@ -76,13 +76,13 @@ def member(lab: Cluster, group: str, topic: str, **config: Any) -> Iterator[Cons
 
 
 @pytest.fixture(scope="module", params=["primary", "mid", "old"])
-def broker(request: pytest.FixtureRequest) -> Cluster:
-    cluster: Cluster = request.getfixturevalue(request.param)
+def broker(request: pytest.FixtureRequest) -> LabCluster:
+    cluster: LabCluster = request.getfixturevalue(request.param)
     return cluster
 
 
 @pytest.fixture(scope="module")
-def topic(broker: Cluster) -> str:
+def topic(broker: LabCluster) -> str:
     return create_topic(broker, unique("groups"), 3)
 
 
@@ -90,7 +90,7 @@ def partitions(topic: str) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic, index) for index in range(3))
 
 
-def test_a_group_is_made_by_commits_and_keeps_what_they_carry(broker: Cluster, topic: str) -> None:
+def test_a_group_is_made_by_commits_and_keeps_what_they_carry(broker: LabCluster, topic: str) -> None:
     group = unique("simple-ü")
     first, second, third = partitions(topic)
     commits = {first: Commit(5), second: Commit(0, "Größe ≠ 0", 3), third: Commit(2**40, "x" * 1000)}
@@ -109,7 +109,7 @@ def test_a_group_is_made_by_commits_and_keeps_what_they_carry(broker: Cluster, t
     reader.close()
 
 
-def test_commits_of_other_clients_are_fetched(broker: Cluster, topic: str) -> None:
+def test_commits_of_other_clients_are_fetched(broker: LabCluster, topic: str) -> None:
     group = unique("other")
     first, second, _ = partitions(topic)
     writer = consumer(broker, group)
@@ -122,7 +122,7 @@ def test_commits_of_other_clients_are_fetched(broker: Cluster, topic: str) -> No
     assert set(some.the(group)) == {second}
 
 
-def test_a_classic_group_with_a_member(broker: Cluster, topic: str) -> None:
+def test_a_classic_group_with_a_member(broker: LabCluster, topic: str) -> None:
     group = unique("classic")
     with member(broker, group, topic) as joined:
         joined.commit(offsets=[Position(topic, 0, 7)], asynchronous=False)
@@ -140,7 +140,7 @@ def test_a_classic_group_with_a_member(broker: Cluster, topic: str) -> None:
     assert committed(broker, group)[TopicPartition(topic, 0)].offset == 8
 
 
-def test_unknown_groups_are_dead_and_have_no_commits(broker: Cluster) -> None:
+def test_unknown_groups_are_dead_and_have_no_commits(broker: LabCluster) -> None:
     group = unique("unknown")
     for kind in ("", CLASSIC, CONSUMER):
         found = described(broker, group, kind)
@@ -149,7 +149,7 @@ def test_unknown_groups_are_dead_and_have_no_commits(broker: Cluster) -> None:
     assert group not in ask(broker, list_groups)
 
 
-def test_many_groups_in_one_call(broker: Cluster, topic: str) -> None:
+def test_many_groups_in_one_call(broker: LabCluster, topic: str) -> None:
     name = unique("many")
     offsets = {
         f"{name}-{index}": {where: Commit(index + where.partition, str(index)) for where in partitions(topic)}
@@ -164,7 +164,7 @@ def test_many_groups_in_one_call(broker: Cluster, topic: str) -> None:
     assert {found.state for found in states.values()} == {"Empty"}
 
 
-def test_a_partition_that_is_not_there_fails_its_group_and_no_other(broker: Cluster, topic: str) -> None:
+def test_a_partition_that_is_not_there_fails_its_group_and_no_other(broker: LabCluster, topic: str) -> None:
     group, other = unique("odd"), unique("even")
     missing = TopicPartition(unique("no-such-topic"), 0)
     commits = {group: {missing: Commit(1)}, other: {TopicPartition(topic, 0): Commit(1)}}
@@ -174,7 +174,7 @@ def test_a_partition_that_is_not_there_fails_its_group_and_no_other(broker: Clus
         answers.the(group)
 
 
-def test_a_group_of_the_new_protocol(primary: Cluster) -> None:
+def test_a_group_of_the_new_protocol(primary: LabCluster) -> None:
     group, topic = unique("new"), create_topic(primary, unique("groups"), 3)
     first, second, third = partitions(topic)
     with member(primary, group, topic, group_protocol="consumer") as joined:
@@ -197,7 +197,7 @@ def test_a_group_of_the_new_protocol(primary: Cluster) -> None:
     assert ask(primary, list_groups)[group].kind == CONSUMER
 
 
-def test_a_group_that_was_deleted_is_gone(primary: Cluster) -> None:
+def test_a_group_that_was_deleted_is_gone(primary: LabCluster) -> None:
     group, topic = unique("deleted"), create_topic(primary, unique("groups"), 3)
     commit(primary, group, {TopicPartition(topic, 0): Commit(1)})
     admin(primary).delete_consumer_groups([group])[group].result(30)
@@ -207,7 +207,7 @@ def test_a_group_that_was_deleted_is_gone(primary: Cluster) -> None:
     assert committed(primary, group) == {TopicPartition(topic, 0): Commit(2)}
 
 
-def test_groups_follow_their_coordinators_when_a_broker_stops(trio: Cluster) -> None:
+def test_groups_follow_their_coordinators_when_a_broker_stops(trio: LabCluster) -> None:
     name, topic = unique("moving"), create_topic(trio, unique("groups"), 3, replicas=3)
 
     async def stop_one_in_between(client: Client) -> None:

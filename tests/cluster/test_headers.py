@@ -12,7 +12,7 @@ from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.log import append
 from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.kafka.types import TopicPartition
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.limited import ask
 from tests.cluster.mirror import View, create_topic, unique, wait_until
 
@@ -26,7 +26,7 @@ def test_every_header_is_found_although_the_answers_have_no_room_for_all(
     """Batches of 1 to 100 kB in answers of 60 kB, 30 kB of each partition; one partition is empty."""
     monkeypatch.setattr(batch_headers, "ANSWER_BYTES", 60_000)
     monkeypatch.setattr(batch_headers, "PARTITION_BYTES", 30_000)
-    cluster: Cluster = request.getfixturevalue(alias)
+    cluster: LabCluster = request.getfixturevalue(alias)
     topic = create_topic(cluster, unique("headers"), PARTITIONS)
     wait_until(View(cluster, topic).counts, what="a leader of each partition")
     sizes = [1_000, 100_000, 20_000] * (PARTITIONS // 3)

@@ -12,7 +12,7 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from heliograph.kafka import cluster as kafka
 from heliograph.kafka.security.client_security import PLAINTEXT
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.limited import ask
 from tests.cluster.mirror import (
     HELIOGRAPH,
@@ -29,7 +29,7 @@ VALUE_BYTES, VALUES = 50_000, 60
 """3 MB: a quarter of a minute at that rate."""
 
 
-def set_quota(cluster: Cluster, quotas: Mapping[str, float | None]) -> None:
+def set_quota(cluster: LabCluster, quotas: Mapping[str, float | None]) -> None:
     """Of every client id that has none of its own; None lifts one."""
     entry = AlterClientQuotasRequest.EntryData
     request = AlterClientQuotasRequest(
@@ -51,7 +51,9 @@ def set_quota(cluster: Cluster, quotas: Mapping[str, float | None]) -> None:
 
 
 @pytest.fixture(scope="module")
-def mirror(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster) -> Iterator[MirrorProcess]:
+def mirror(
+    tmp_path_factory: pytest.TempPathFactory, primary: LabCluster, backup: LabCluster
+) -> Iterator[MirrorProcess]:
     clusters = {"primary": primary, "backup": backup}
     with MirrorProcess(tmp_path_factory.mktemp("heal"), clusters, {"primary->backup.topics": "heal-.*"}) as mirror:
         yield mirror
@@ -64,7 +66,7 @@ def lines(mirror: MirrorProcess, text: str, since: int) -> list[str]:
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(("alias", "key"), [("backup", "producer_byte_rate"), ("primary", "consumer_byte_rate")])
 def test_a_quota_is_obeyed_and_shown(
-    alias: str, key: str, mirror: MirrorProcess, primary: Cluster, backup: Cluster
+    alias: str, key: str, mirror: MirrorProcess, primary: LabCluster, backup: LabCluster
 ) -> None:
     topic = create_topic(primary, unique("heal-quota"), 2)
     source, target = View(primary, topic), View(backup, f"primary.{topic}")
@@ -95,7 +97,7 @@ def test_a_quota_is_obeyed_and_shown(
 
 @pytest.mark.long
 @pytest.mark.timeout(700)
-def test_a_target_with_too_few_replicas_is_waited_for(tmp_path: Path, primary: Cluster, trio: Cluster) -> None:
+def test_a_target_with_too_few_replicas_is_waited_for(tmp_path: Path, primary: LabCluster, trio: LabCluster) -> None:
     topic = create_topic(primary, unique("heal-replicas"))
     remote = create_topic(trio, f"primary.{topic}", replicas=3, config={"min.insync.replicas": "3"})
     source, target = View(primary, topic), View(trio, remote)

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import ConfigResource
 
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from tests.cluster.consumers import consumer
 from tests.cluster.mirror import (
     HELIOGRAPH,
@@ -37,7 +37,7 @@ IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
 @pytest.fixture(scope="module")
-def sides(lab: Lab) -> dict[str, Cluster]:
+def sides(lab: Lab) -> dict[str, LabCluster]:
     """Two clusters of their own: heartbeats of other tests' mirrors would be in the way. The target's broker makes
     topics that a client asks for, and internal topics are none the worse for it."""
     lab.start([ClusterSpec(alias="east"), ClusterSpec(alias="west", config={"auto.create.topics.enable": "true"})])
@@ -48,7 +48,7 @@ def key_of(source: str, target: str) -> bytes:
     return b"".join(struct.pack(">h", len(alias)) + alias.encode() for alias in (source, target))
 
 
-def beats(cluster: Cluster, topic: str, source: str, target: str) -> list[Record]:
+def beats(cluster: LabCluster, topic: str, source: str, target: str) -> list[Record]:
     """A pair's heartbeats in a topic; all records there must be some pair's."""
     if not partition_count(cluster, topic):
         return []
@@ -56,7 +56,7 @@ def beats(cluster: Cluster, topic: str, source: str, target: str) -> list[Record
     return [record for record in records if record.key == key_of(source, target)]
 
 
-def fill(cluster: Cluster, topic: str) -> set[bytes]:
+def fill(cluster: LabCluster, topic: str) -> set[bytes]:
     """Make a topic of three partitions with records, each with another value."""
     create_topic(cluster, topic, 3)
     values = [[b"%d-%d" % (partition, number) for number in range(10)] for partition in range(3)]
@@ -65,7 +65,7 @@ def fill(cluster: Cluster, topic: str) -> set[bytes]:
     return {value for found in values for value in found}
 
 
-def subscribe(cluster: Cluster, topic: str) -> Consumer:
+def subscribe(cluster: LabCluster, topic: str) -> Consumer:
     """A consumer of a topic that is not there, for which the broker makes it."""
     soon = {"allow_auto_create_topics": True, "topic_metadata_refresh_interval_ms": 500}
     reader = consumer(cluster, unique("early"), **soon)
@@ -75,7 +75,7 @@ def subscribe(cluster: Cluster, topic: str) -> Consumer:
 
 
 @pytest.fixture(scope="module")
-def early(sides: dict[str, Cluster]) -> Iterator[Consumer]:
+def early(sides: dict[str, LabCluster]) -> Iterator[Consumer]:
     """Waits for a copy before there is a mirror."""
     fill(sides["east"], EARLY)
     reader = subscribe(sides["west"], EARLY)
@@ -89,7 +89,7 @@ def early(sides: dict[str, Cluster]) -> Iterator[Consumer]:
 
 @pytest.fixture(scope="module")
 def mirror(
-    sides: dict[str, Cluster], early: Consumer, tmp_path_factory: pytest.TempPathFactory
+    sides: dict[str, LabCluster], early: Consumer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MirrorProcess]:
     keys = {
         "east->west.topics": f"{EARLY}, {LATE}",
@@ -109,14 +109,16 @@ def assert_mm2s(records: list[Record]) -> None:
         assert abs(time_ms - time.time() * 1000) < 180_000
 
 
-def assert_compacted(cluster: Cluster) -> None:
+def assert_compacted(cluster: LabCluster) -> None:
     assert partition_count(cluster, "heartbeats") == 1
     resource = ConfigResource(ConfigResource.Type.TOPIC, "heartbeats")
     found = admin(cluster).describe_configs([resource])[resource].result(30)
     assert found["cleanup.policy"].value == "compact"
 
 
-def test_both_pairs_have_their_heartbeats_and_take_up_changes(mirror: MirrorProcess, sides: dict[str, Cluster]) -> None:
+def test_both_pairs_have_their_heartbeats_and_take_up_changes(
+    mirror: MirrorProcess, sides: dict[str, LabCluster]
+) -> None:
     """The pair without a flow has the interval of one second, the other its own of three; then both are changed."""
     east, west = sides["east"], sides["west"]
 
@@ -148,7 +150,7 @@ def test_both_pairs_have_their_heartbeats_and_take_up_changes(mirror: MirrorProc
 
 
 def test_heartbeats_are_carried_over_although_no_pattern_names_them(
-    mirror: MirrorProcess, sides: dict[str, Cluster]
+    mirror: MirrorProcess, sides: dict[str, LabCluster]
 ) -> None:
     """Under identity naming too they have the source's prefix. The age of the last one is a flow's sign of life."""
     east, west = sides["east"], sides["west"]
@@ -167,7 +169,7 @@ def test_heartbeats_are_carried_over_although_no_pattern_names_them(
 
 
 def test_a_topic_that_the_broker_made_for_a_consumer_is_grown_before_it_is_copied(
-    mirror: MirrorProcess, early: Consumer, sides: dict[str, Cluster]
+    mirror: MirrorProcess, early: Consumer, sides: dict[str, LabCluster]
 ) -> None:
     """One was made before the mirror's start, one about when the mirror would make it. Who waited reads all, once."""
     east, west = sides["east"], sides["west"]
@@ -198,7 +200,9 @@ def read_or_wait(reader: Consumer, count: int) -> list[bytes | None]:
     return found
 
 
-def test_without_a_flow_heartbeats_alone_go_into_the_clusters_named(sides: dict[str, Cluster], tmp_path: Path) -> None:
+def test_without_a_flow_heartbeats_alone_go_into_the_clusters_named(
+    sides: dict[str, LabCluster], tmp_path: Path
+) -> None:
     """No Spark is started for them."""
     odd, even = unique("odd"), unique("even")
     clusters = {odd: sides["east"], even: sides["west"]}
@@ -212,7 +216,7 @@ def test_without_a_flow_heartbeats_alone_go_into_the_clusters_named(sides: dict[
     assert (stopped.code, stopped.seconds < 2.0) == (0, True)
 
 
-def test_without_heartbeats_and_flows_there_is_nothing_to_run(sides: dict[str, Cluster], tmp_path: Path) -> None:
+def test_without_heartbeats_and_flows_there_is_nothing_to_run(sides: dict[str, LabCluster], tmp_path: Path) -> None:
     with MirrorProcess(tmp_path, sides, {"emit.heartbeats.enabled": "false"}) as idle:
         assert idle.wait_exit() == 3
     assert "nothing to run" in idle.output

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource
 
 from heliograph.client import MirrorClient, Offsets
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
 from tests.cluster.consumers import commit, committed
 from tests.cluster.judge import Judge
@@ -45,7 +45,7 @@ EVERY_SECOND = {
 
 
 @pytest.fixture(scope="module")
-def sides(lab: Lab) -> tuple[Cluster, Cluster]:
+def sides(lab: Lab) -> tuple[LabCluster, LabCluster]:
     """Two clusters of their own: the target is to be new."""
     lab.start([ClusterSpec(alias="es-cp4i"), ClusterSpec(alias="target")])
     return lab.cluster("es-cp4i"), lab.cluster("target")
@@ -54,7 +54,7 @@ def sides(lab: Lab) -> tuple[Cluster, Cluster]:
 # -- what is written, and where it belongs
 
 
-def write_transactions(cluster: Cluster, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
+def write_transactions(cluster: LabCluster, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
     """Behind each transaction its marker takes an offset of the source that the copy does not have."""
     name = unique("tx")
     sender = producer(cluster, transactional_id=name)
@@ -75,7 +75,7 @@ def true_offset(source: Sequence[Record], target: Sequence[Record], offset: int)
     return found
 
 
-def checkpoints(cluster: Cluster, alias: str) -> list[Checkpoint]:
+def checkpoints(cluster: LabCluster, alias: str) -> list[Checkpoint]:
     """All there are, in their order."""
     topic = f"{alias}.checkpoints.internal"
     if not partition_count(cluster, topic):
@@ -120,7 +120,7 @@ class Answers(NamedTuple):
     by_pattern: Plain
 
 
-def java_answers(java: Judge, cluster: Cluster, alias: str, groups: Sequence[str]) -> Answers:
+def java_answers(java: Judge, cluster: LabCluster, alias: str, groups: Sequence[str]) -> Answers:
     keys, utils = {"bootstrap.servers": cluster.bootstrap}, java.mirror("RemoteClusterUtils")
     minute = java.jvm.java.time.Duration.ofSeconds(60)
     pattern = java.jvm.java.util.regex.Pattern.compile("|".join(groups))
@@ -147,7 +147,7 @@ def plain(offsets: Offsets) -> dict[tuple[str, int], tuple[int, str]]:
     return {(where.topic, where.partition): (found.offset, found.metadata) for where, found in offsets.items()}
 
 
-def our_answers(cluster: Cluster, alias: str, groups: Sequence[str]) -> Answers:
+def our_answers(cluster: LabCluster, alias: str, groups: Sequence[str]) -> Answers:
     client = MirrorClient({"bootstrap.servers": cluster.bootstrap})
     upstream = client.upstream_clusters()
     found = client.translate_offsets(alias, re.compile("|".join(groups)))
@@ -166,7 +166,7 @@ def our_answers(cluster: Cluster, alias: str, groups: Sequence[str]) -> Answers:
 Kind = type[OffsetSync | Checkpoint | Heartbeat]
 
 
-def printed_by_java(java: Judge, cluster: Cluster, topic: str, kind: Kind) -> list[str]:
+def printed_by_java(java: Judge, cluster: LabCluster, topic: str, kind: Kind) -> list[str]:
     """What the console consumer shows with the formatter: all records of the topic, read by Java's own consumer."""
     clients = java.jvm.org.apache.kafka.clients.consumer
     deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
@@ -195,7 +195,7 @@ def printed_by_java(java: Judge, cluster: Cluster, topic: str, kind: Kind) -> li
     return str(taken.toString("UTF-8")).splitlines()
 
 
-def printed_by_us(cluster: Cluster, topic: str, kind: Kind) -> list[str]:
+def printed_by_us(cluster: LabCluster, topic: str, kind: Kind) -> list[str]:
     """The same texts from our own reading; every record must be one of that kind."""
     assert partition_count(cluster, topic) == 1
     [records] = View(cluster, topic).read()
@@ -235,7 +235,7 @@ def wait_for_heartbeats(mirror: MirrorProcess, view: View) -> None:
 
 
 @pytest.fixture(scope="module")
-def lab_two(sides: tuple[Cluster, Cluster], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
+def lab_two(sides: tuple[LabCluster, LabCluster], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
     """A run with the aliases and topic of the published lab; all topics of the target after it."""
     source, target = sides
     create_topic(source, "products")
@@ -260,7 +260,7 @@ def lab_two(sides: tuple[Cluster, Cluster], tmp_path_factory: pytest.TempPathFac
     return described_topics(target)
 
 
-def described_topics(cluster: Cluster) -> dict[str, Topic]:
+def described_topics(cluster: LabCluster) -> dict[str, Topic]:
     counts = {name: len(found.partitions) for name, found in admin(cluster).list_topics(timeout=30).topics.items()}
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in counts]
     configs = {one.name: future.result(30) for one, future in admin(cluster).describe_configs(resources).items()}
@@ -284,7 +284,7 @@ def test_the_target_has_the_topics_of_the_published_lab(lab_two: dict[str, Topic
 
 
 @pytest.mark.usefixtures("lab_two")
-def test_javas_client_answers_as_ours_after_our_run(java: Judge, sides: tuple[Cluster, Cluster]) -> None:
+def test_javas_client_answers_as_ours_after_our_run(java: Judge, sides: tuple[LabCluster, LabCluster]) -> None:
     """And both as the ledger, whose answers are those of the records' content."""
     source, target = sides
     ours = our_answers(target, "es-cp4i", list(PRODUCTS))
@@ -335,7 +335,7 @@ MM2_GROUP = "src-mm2"
 class Flow:
     """`src->dst`: one set of keys for both tools, and all that is between the two topics."""
 
-    def __init__(self, lab: Lab, sides: tuple[Cluster, Cluster], folder: Path) -> None:
+    def __init__(self, lab: Lab, sides: tuple[LabCluster, LabCluster], folder: Path) -> None:
         self.source, self.target = sides
         self.topic = create_topic(self.source, unique("orders"), 2)
         self.views = View(self.source, self.topic), View(self.target, f"src.{self.topic}")
@@ -405,7 +405,7 @@ class TheirRun:
 def their_run(
     lab: Lab,
     lab_two: dict[str, Topic],
-    sides: tuple[Cluster, Cluster],
+    sides: tuple[LabCluster, LabCluster],
     java: Judge,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> TheirRun:

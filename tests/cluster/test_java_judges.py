@@ -339,7 +339,7 @@ def test_connect_passes_over_a_ledger_that_stands_among_its_offsets(java: Judge)
     converter = java.jvm.org.apache.kafka.connect.json.JsonConverter()
     converter.configure(settings)
     found = java.jvm.java.util.HashMap()
-    claim = formats.Claim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
+    claim = formats.ProducerClaim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
     trouble = formats.Trouble(topic="t", partition=1, code="DATA", text="x", final=False)
     condition = formats.Condition(lacks=("x",), is_blocked=False, time_ms=1)
     keys = [

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from heliograph.errors import LabError
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from heliograph.lab.probe import fetch_broker_ids
 
 HELIOGRAPH = [sys.executable, "-c", "import sys; from heliograph.cli import main; sys.exit(main())"]
@@ -54,14 +54,14 @@ def keeper_of(folder: Path) -> psutil.Process:
     return next(process for process in processes_of(folder) if "keeper.py" in " ".join(process.cmdline()))
 
 
-def produce(cluster: Cluster, topic: str, *values: bytes) -> None:
+def produce(cluster: LabCluster, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(30) == 0
 
 
-def consume(cluster: Cluster, topic: str, count: int) -> list[bytes | None]:
+def consume(cluster: LabCluster, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -71,7 +71,7 @@ def consume(cluster: Cluster, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
-def create_topic(cluster: Cluster, topic: str, *, replicas: int = 1) -> None:
+def create_topic(cluster: LabCluster, topic: str, *, replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(30)
 
@@ -92,26 +92,26 @@ def heliograph(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", ["primary", "mid", "old"])
 def test_each_version_stores_and_returns_records(name: str, request: pytest.FixtureRequest) -> None:
-    cluster: Cluster = request.getfixturevalue(name)
+    cluster: LabCluster = request.getfixturevalue(name)
     create_topic(cluster, "lab-versions")
     produce(cluster, "lab-versions", b"one", b"two")
     assert consume(cluster, "lab-versions", 2) == [b"one", b"two"]
 
 
-def test_two_clusters_are_two(primary: Cluster, backup: Cluster) -> None:
+def test_two_clusters_are_two(primary: LabCluster, backup: LabCluster) -> None:
     ids = {
         AdminClient({"bootstrap.servers": c.bootstrap}).list_topics(timeout=30).cluster_id for c in (primary, backup)
     }
     assert len(ids) == 2
 
 
-def test_three_brokers_know_each_other(trio: Cluster) -> None:
+def test_three_brokers_know_each_other(trio: LabCluster) -> None:
     for broker_id in (1, 2, 3):
         assert fetch_broker_ids(trio.port(broker_id)) == frozenset({1, 2, 3})
     create_topic(trio, "lab-three", replicas=3)
 
 
-def test_restarted_broker_keeps_port_and_data(backup: Cluster) -> None:
+def test_restarted_broker_keeps_port_and_data(backup: LabCluster) -> None:
     bootstrap = backup.bootstrap
     create_topic(backup, "lab-restart")
     produce(backup, "lab-restart", b"before")
@@ -127,13 +127,13 @@ def test_restarted_broker_keeps_port_and_data(backup: Cluster) -> None:
     assert consume(backup, "lab-restart", 1) == [b"before"]
 
 
-def test_kafka_tools_run_from_the_jars(lab: Lab, primary: Cluster) -> None:
+def test_kafka_tools_run_from_the_jars(lab: Lab, primary: LabCluster) -> None:
     command = lab.java("kafka.Kafka", "--version")
     answer = subprocess.run(command.argv, env=command.env, capture_output=True, text=True, timeout=60, check=True)
     assert answer.stdout.startswith("4.3.1")
 
 
-def test_broker_that_cannot_start_shows_its_log(lab: Lab, primary: Cluster) -> None:
+def test_broker_that_cannot_start_shows_its_log(lab: Lab, primary: LabCluster) -> None:
     # The value passes the format step and is refused by the broker itself.
     broken = ClusterSpec(alias="broken", config={"authorizer.class.name": "no.such.Authorizer"})
     with pytest.raises(LabError) as caught:
@@ -145,7 +145,7 @@ def test_broker_that_cannot_start_shows_its_log(lab: Lab, primary: Cluster) -> N
     assert fetch_broker_ids(primary.port(1)) == frozenset({1})
 
 
-def test_alias_twice_is_refused(lab: Lab, primary: Cluster) -> None:
+def test_alias_twice_is_refused(lab: Lab, primary: LabCluster) -> None:
     with pytest.raises(LabError, match='two clusters "primary"'):
         lab.start([ClusterSpec(alias="primary")])
 

@@ -11,13 +11,13 @@ from kafka import KafkaAdminClient, TopicPartition
 from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.kafka.types import TopicPartition as Place
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.limited import ask
 from tests.cluster.mirror import View, admin, leader_of, unique, wait_until
 from tests.leader_epochs import UNNAMED, Answered, ask_under, expected
 
 
-def create_with_other_leader(cluster: Cluster) -> Place:
+def create_with_other_leader(cluster: LabCluster) -> Place:
     """A partition whose leader is not its first one."""
     topic = unique("epochs")
     first, *others = (broker.node_id for broker in cluster.brokers)
@@ -36,7 +36,7 @@ def create_with_other_leader(cluster: Cluster) -> Place:
 @pytest.mark.parametrize("alias", ["trio", "old"], ids=["4.3.1", "2.4.1"])
 def test_a_leader_answers_under_its_own_epoch_only(alias: str, request: pytest.FixtureRequest) -> None:
     """On the one broker of 2.4.1 the first epoch is the only one."""
-    cluster: Cluster = request.getfixturevalue(alias)
+    cluster: LabCluster = request.getfixturevalue(alias)
     where = create_with_other_leader(cluster)
     least = 0 if alias == "old" else 1
 

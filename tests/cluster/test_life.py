@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from tests.cluster.life import INTERVAL_S, Life, live, tell
 
 REPETITIONS = 20
@@ -24,7 +24,7 @@ both = pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "mid-tr
 
 class Town(NamedTuple):
     lab: Lab
-    clusters: tuple[Cluster, Cluster]
+    clusters: tuple[LabCluster, LabCluster]
     """A pair of its own: the source dies each time."""
     lives: list[Life]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import (
     HELIOGRAPH,
     MirrorProcess,
@@ -43,7 +43,7 @@ def values(start: int, end: int) -> list[bytes]:
 
 
 class World:
-    def __init__(self, folder: Path, primary: Cluster, backup: Cluster) -> None:
+    def __init__(self, folder: Path, primary: LabCluster, backup: LabCluster) -> None:
         self.primary, self.backup = primary, backup
         keys = {
             "primary->backup.topics": "loss-.*",
@@ -85,7 +85,7 @@ class World:
         return self.losses()[topic, code]
 
 
-def send_keys(cluster: Cluster, topic: str, keys: list[bytes | None], start: int, *, ahead_ms: int = 0) -> None:
+def send_keys(cluster: LabCluster, topic: str, keys: list[bytes | None], start: int, *, ahead_ms: int = 0) -> None:
     """Records without a key where there is none, all in one batch."""
     now_ms = int(time.time() * 1000)
     sender = producer(cluster, linger_ms=200)
@@ -96,7 +96,7 @@ def send_keys(cluster: Cluster, topic: str, keys: list[bytes | None], start: int
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, primary: LabCluster, backup: LabCluster) -> Iterator[World]:
     world = World(tmp_path_factory.mktemp("losses"), primary, backup)
     for name in (f"primary.{NO_KEY}", f"strict.{STRICT_NO_KEY}"):
         create_topic(backup, name, config={"cleanup.policy": "compact"})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, topics, unique
 from tests.cluster.swarm import STANDSTILL_S, Pulse, Swarm, read_values
@@ -22,7 +22,7 @@ Property = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
-def wide(lab: Lab) -> tuple[Cluster, Cluster]:
+def wide(lab: Lab) -> tuple[LabCluster, LabCluster]:
     """A pair of its own; index files of the usual size would cost more than the test."""
     config = {"log.index.size.max.bytes": str(256 * 1024)}
     lab.start([ClusterSpec(alias="many", config=config), ClusterSpec(alias="copies", config=config)])
@@ -38,7 +38,7 @@ def peak_mb(pid: int) -> float:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_five_hundred_topics_in_a_minute(
-    wide: tuple[Cluster, Cluster], tmp_path: Path, record_property: Property
+    wide: tuple[LabCluster, LabCluster], tmp_path: Path, record_property: Property
 ) -> None:
     source, target = wide
     prefix = unique("swarm")
@@ -84,6 +84,6 @@ def test_five_hundred_topics_in_a_minute(
     assert max(pulse.standstills, default=0.0) < STANDSTILL_S
 
 
-def all_there(cluster: Cluster, places: dict[tuple[str, int], list[bytes]]) -> bool:
+def all_there(cluster: LabCluster, places: dict[tuple[str, int], list[bytes]]) -> bool:
     """A consumer of a topic that is not there yet would wait for it."""
     return {topic for topic, _ in places} <= topics(cluster)

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from heliograph.client import MirrorClient
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.mm2_records import Checkpoint
 from tests.cluster.carried import CARRY, IDENTITY
 from tests.cluster.consumers import commit, committed, consume, consumer, read
@@ -77,7 +77,7 @@ class Variant:
 class World:
     """A mirror with all flows, and what the tests do with it."""
 
-    def __init__(self, folder: Path, primary: Cluster, backup: Cluster, variant: Variant) -> None:
+    def __init__(self, folder: Path, primary: LabCluster, backup: LabCluster, variant: Variant) -> None:
         self.variant = variant
         self.primary, self.backup = primary, backup
         self.run = unique("like-mm2")
@@ -101,14 +101,14 @@ class World:
     def remote(self, alias: str, topic: str) -> str:
         return topic if self.variant.keeps_names else f"{alias}.{topic}"
 
-    def topic(self, alias: str, cluster: Cluster | None = None, *, partitions: int = PARTITIONS) -> str:
+    def topic(self, alias: str, cluster: LabCluster | None = None, *, partitions: int = PARTITIONS) -> str:
         """A new one that the flow from this alias takes."""
         return create_topic(cluster or self.primary, unique(f"{self.run}-{alias}"), partitions)
 
     def group(self, alias: str) -> str:
         return unique(f"{self.run}-{alias}")
 
-    def write(self, topic: str, cluster: Cluster | None = None, *, partitions: int = PARTITIONS) -> None:
+    def write(self, topic: str, cluster: LabCluster | None = None, *, partitions: int = PARTITIONS) -> None:
         """Ten records into each partition."""
         for partition in range(partitions):
             values = [b"%d-%d" % (partition, number) for number in range(RECORDS)]
@@ -117,10 +117,12 @@ class World:
             else:
                 produce(cluster or self.primary, topic, values, partition=partition)
 
-    def values(self, cluster: Cluster, topic: str) -> list[list[bytes | None]]:
+    def values(self, cluster: LabCluster, topic: str) -> list[list[bytes | None]]:
         return [[record.value for record in records] for records in View(cluster, topic).read()]
 
-    def wait_copied(self, alias: str, topic: str, source: Cluster | None = None, target: Cluster | None = None) -> None:
+    def wait_copied(
+        self, alias: str, topic: str, source: LabCluster | None = None, target: LabCluster | None = None
+    ) -> None:
         """Until the copy has what an ordinary reader of the source sees."""
         wanted = self.values(source or self.primary, topic)
         copy, there = self.remote(alias, topic), target or self.backup
@@ -129,12 +131,14 @@ class World:
         )
         assert self.values(there, copy) == wanted
 
-    def has_sync(self, cluster: Cluster, syncs: str, topic: str) -> bool:
+    def has_sync(self, cluster: LabCluster, syncs: str, topic: str) -> bool:
         """Whether the offset-syncs topic has one of the topic."""
         [records] = View(cluster, syncs).read() if partition_count(cluster, syncs) else [[]]
         return any(topic.encode() in (record.key or b"") for record in records)
 
-    def read_all(self, topic: str, group: str, cluster: Cluster | None = None, *, partitions: int = PARTITIONS) -> None:
+    def read_all(
+        self, topic: str, group: str, cluster: LabCluster | None = None, *, partitions: int = PARTITIONS
+    ) -> None:
         consume(cluster or self.primary, group, topic, partitions * RECORDS)
 
     def client(self, alias: str = "backup") -> MirrorClient:
@@ -197,7 +201,7 @@ FLOWS = {
 }
 
 
-def _in_transactions(cluster: Cluster, topic: str, partition: int, values: list[bytes]) -> None:
+def _in_transactions(cluster: LabCluster, topic: str, partition: int, values: list[bytes]) -> None:
     """A marker behind every few records, so that the source's offsets have gaps."""
     writer = producer(cluster, transactional_id=unique("tx"))
     writer.init_transactions()
@@ -213,9 +217,9 @@ def _in_transactions(cluster: Cluster, topic: str, partition: int, values: list[
     params=["default", *(pytest.param(name, marks=pytest.mark.long) for name in ("identity", "transactions", "ssl"))],
 )
 def world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, primary: Cluster
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, primary: LabCluster
 ) -> Iterator[World]:
-    target: Cluster = request.getfixturevalue("south" if request.param == "ssl" else "backup")
+    target: LabCluster = request.getfixturevalue("south" if request.param == "ssl" else "backup")
     variants = {
         "default": Variant("default"),
         "identity": Variant("identity", {"replication.policy.class": IDENTITY}, keeps_names=True),
@@ -227,7 +231,7 @@ def world(
         yield world
 
 
-def _behind_tls(cluster: Cluster) -> dict[str, str]:
+def _behind_tls(cluster: LabCluster) -> dict[str, str]:
     if cluster.secured is None:
         return {}
     found = cluster.secured.client_properties("MTLS", mechanism="", stores="PEM")
@@ -263,7 +267,7 @@ def _goes_back(world: World) -> None:
     assert {name for name in topics(world.backup) if topic in name} == {topic}, "a copy came home"
 
 
-def _changes_sides(world: World, topic: str, group: str, *, there: Cluster) -> None:
+def _changes_sides(world: World, topic: str, group: str, *, there: LabCluster) -> None:
     """A group reads a part; where its checkpoints say, a consumer reads the others there, and the group does so here.
     In the end all checkpoints stand behind the last record."""
     here, alias, at = (
@@ -452,7 +456,7 @@ def test_restart_replication(world: World) -> None:
     world.assert_monotonic("primary", group)
 
 
-def test_multi_node_cluster(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_multi_node_cluster(primary: LabCluster, backup: LabCluster, tmp_path: Path) -> None:
     """Two processes of one file; topics come one by one while each in turn is stopped, and started with a changed
     setting. The odd characters in that test's alias are refused here, where an alias may get into a topic's name."""
     prefix, alias = unique("nodes"), "B-_2"

@@ -14,7 +14,7 @@ import pytest
 from heliograph.client import MirrorClient
 from heliograph.config import load_settings
 from heliograph.kafka.types import TopicPartition
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import (
     HELIOGRAPH,
     MirrorProcess,
@@ -32,7 +32,7 @@ TEN = [b"%d" % number for number in range(10)]
 class World:
     """Topics of which each begins in another way; all but those that rules name begin at their end."""
 
-    def __init__(self, primary: Cluster, backup: Cluster, folder: Path) -> None:
+    def __init__(self, primary: LabCluster, backup: LabCluster, folder: Path) -> None:
         self.primary, self.backup, self.folder = primary, backup, folder
         self.name = unique("positions")
         now_ms = int(time.time() * 1000)
@@ -103,7 +103,7 @@ class World:
 
 @pytest.mark.timeout(600)
 def test_copies_begin_where_they_are_told_to_and_go_on_where_they_are_set(
-    primary: Cluster, backup: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     world = World(primary, backup, tmp_path)
     whole, both = TEN, [("whole", 0), ("whole", 1)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import MirrorProcess, View, create_topic, leader_of, produce, unique
 
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -24,7 +24,7 @@ def lane_ports(mirror: MirrorProcess) -> set[int]:
 
 
 @pytest.mark.timeout(300)
-def test_a_lane_fetches_from_the_replica_in_its_rack(backup: Cluster, trio: Cluster, tmp_path: Path) -> None:
+def test_a_lane_fetches_from_the_replica_in_its_rack(backup: LabCluster, trio: LabCluster, tmp_path: Path) -> None:
     topic = create_topic(trio, unique("rack"), 1, replicas=3)
     near = next(broker for broker in RACKS if broker != leader_of(trio, topic))
     keys = {"trio->backup.topics": topic, "trio.consumer.client.rack": RACKS[near]}

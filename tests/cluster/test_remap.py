@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from heliograph.client import MirrorClient
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.carried import CARRY
 from tests.cluster.consumers import committed, consume, consumer, read
 from tests.cluster.kills import SLOW_START_S, TWO_DAYS_MS, total
@@ -71,7 +71,7 @@ def assert_counts(batches: Sequence[Batch], ids: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_seven_partitions_into_three_lose_and_repeat_nothing_through_kills_and_neither_does_a_group(
-    primary: Cluster, backup: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     """Fresh records and old ones, whose producers the target forgets; the way back, without the setting, grows."""
     prefix, group = unique("remap"), unique("remap-group")
@@ -136,7 +136,7 @@ def _have_grown(views: Sequence[View], before: Sequence[int]) -> bool:
 
 
 def _check_group(
-    mirror: MirrorProcess, primary: Cluster, backup: Cluster, *, group: str, topic: str, before: Contents
+    mirror: MirrorProcess, primary: LabCluster, backup: LabCluster, *, group: str, topic: str, before: Contents
 ) -> None:
     """What it read on the source and what it reads on the target are together all there is."""
     remote = f"primary.{topic}"
@@ -172,7 +172,7 @@ def _places(moves: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
     return {(row["topic"], row["partition"]): row["offset"] for row in moves}
 
 
-def _check_growth(mirror: MirrorProcess, primary: Cluster, backup: Cluster, topic: str, start: int) -> None:
+def _check_growth(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster, topic: str, start: int) -> None:
     """A target that grows leaves copies where they are."""
     remote = View(backup, f"primary.{topic}")
     grow_topic(backup, remote.topic, TARGETS + 2)

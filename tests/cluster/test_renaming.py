@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from heliograph.client import MirrorClient
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.mm2_records import Checkpoint
 from tests.cluster.carried import CARRY, numbered
 from tests.cluster.consumers import commit, committed
@@ -49,7 +49,7 @@ class Chosen:
 class World:
     """Sources `primary` and `south` are one cluster; `south` is named by classes of its own."""
 
-    def __init__(self, folder: Path, primary: Cluster, backup: Cluster) -> None:
+    def __init__(self, folder: Path, primary: LabCluster, backup: LabCluster) -> None:
         self.base = base = unique("rename")
         self.primary, self.backup = primary, backup
         (folder / "ownnames.py").write_text(OWN)
@@ -130,7 +130,7 @@ def _rule(of: str, number: int, pattern: str, replacement: str) -> dict[str, str
 
 
 @pytest.fixture(scope="module")
-def world(primary: Cluster, backup: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(primary: LabCluster, backup: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(tmp_path_factory.mktemp("renaming"), primary, backup)
     for name in ("left-x", "right-x", "long", "point", "under", "shared"):
         world.topic(name, 3)

@@ -12,7 +12,7 @@ import pytest
 
 from heliograph.config import load_settings
 from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.preflight.check import check_clusters
 from heliograph.preflight.steps import Step, Verdict
@@ -30,7 +30,7 @@ class Guarded:
     As in a published active-passive setup: same names on both sides, topics and groups by prefix.
     """
 
-    def __init__(self, north: Cluster, south: Cluster, folder: Path, **more: str) -> None:
+    def __init__(self, north: LabCluster, south: LabCluster, folder: Path, **more: str) -> None:
         self.prefix = unique("LH") + "."
         self.source = Limited(north, unique("reader"), folder)
         self.target = Limited(south, unique("writer"), folder)
@@ -103,7 +103,7 @@ class Guarded:
 
 
 @pytest.fixture
-def guarded(north: Cluster, south: Cluster, tmp_path: Path) -> Iterator[Guarded]:
+def guarded(north: LabCluster, south: LabCluster, tmp_path: Path) -> Iterator[Guarded]:
     world = Guarded(north, south, tmp_path)
     yield world
     if world.mirror.is_running:
@@ -271,7 +271,7 @@ def test_with_the_rights_of_the_published_templates_it_mirrors_and_says_what_it_
 
 @pytest.mark.timeout(180)
 def test_a_source_that_refuses_offset_syncs_and_heartbeats_is_named_once_and_mirroring_goes_on(
-    north: Cluster, south: Cluster, tmp_path: Path
+    north: LabCluster, south: LabCluster, tmp_path: Path
 ) -> None:
     world = Guarded(north, south, tmp_path, offset__syncs_topic_location="source", emit_heartbeats_enabled="true")
     refused = ("mm2-offset-syncs", "heartbeats")

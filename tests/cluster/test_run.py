@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
     HELIOGRAPH,
@@ -53,9 +53,9 @@ def silent_port() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def steady(
     tmp_path_factory: pytest.TempPathFactory,
-    primary: Cluster,
-    backup: Cluster,
-    trio: Cluster,
+    primary: LabCluster,
+    backup: LabCluster,
+    trio: LabCluster,
 ) -> Iterator[MirrorProcess]:
     keys = {
         "primary->backup.topics": r"run-.*, __run.*, \.run.*, mm2-run.*, .*\.run-.*",
@@ -72,7 +72,7 @@ def steady(
     create_topic(backup, KNOWN)
     with silent_port() as one, silent_port() as other:
         servers = f"127.0.0.1:{one},{primary.bootstrap},127.0.0.1:{other}"
-        clusters: dict[str, Cluster | str] = {"primary": servers, "backup": backup, "trio": trio}
+        clusters: dict[str, LabCluster | str] = {"primary": servers, "backup": backup, "trio": trio}
         with MirrorProcess(tmp_path_factory.mktemp("run"), clusters, keys, arguments=only, on_spark=True) as mirror:
             yield mirror
 
@@ -80,7 +80,7 @@ def steady(
 # -- what is mirrored
 
 
-def test_topic_created_later(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_topic_created_later(steady: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     steady.wait_for("primary->backup: ")
     topic = create_topic(primary, unique("run-later"), 3)
     for partition in range(3):
@@ -88,7 +88,7 @@ def test_topic_created_later(steady: MirrorProcess, primary: Cluster, backup: Cl
     steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
 
 
-def test_new_partitions(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_new_partitions(steady: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("run-grows"), 1)
     produce(primary, topic, [b"one", b"two"])
     steady.wait_mirrored(View(primary, topic), View(backup, f"primary.{topic}"))
@@ -99,7 +99,7 @@ def test_new_partitions(steady: MirrorProcess, primary: Cluster, backup: Cluster
 
 
 def test_fan_out_with_a_factor_of_its_own(
-    steady: MirrorProcess, primary: Cluster, backup: Cluster, trio: Cluster
+    steady: MirrorProcess, primary: LabCluster, backup: LabCluster, trio: LabCluster
 ) -> None:
     """Several flows in one process; partitions are the source's, replicas what each flow asks for: one, and what the
     brokers there have as their default."""
@@ -112,7 +112,7 @@ def test_fan_out_with_a_factor_of_its_own(
 
 
 def test_without_refresh_a_topic_that_comes_later_is_left_out(
-    steady: MirrorProcess, primary: Cluster, backup: Cluster, trio: Cluster
+    steady: MirrorProcess, primary: LabCluster, backup: LabCluster, trio: LabCluster
 ) -> None:
     """Two more of another flow into the same cluster come and are taken; with the setting changed it is taken too."""
     produce(backup, KNOWN, [b"v"] * 10)
@@ -129,7 +129,7 @@ def test_without_refresh_a_topic_that_comes_later_is_left_out(
 
 
 def test_internal_excluded_and_returning_topics_stay_at_home(
-    steady: MirrorProcess, primary: Cluster, backup: Cluster
+    steady: MirrorProcess, primary: LabCluster, backup: LabCluster
 ) -> None:
     """The filter asks for all of these; only the last one may go."""
     tail = unique("run")
@@ -150,7 +150,7 @@ def test_internal_excluded_and_returning_topics_stay_at_home(
     assert {f"primary.{topic}" for topic in at_home} & topics(backup) == set()
 
 
-def test_only_the_flows_into_the_clusters_named(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_only_the_flows_into_the_clusters_named(steady: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """The file has backup->primary too, but `--clusters` names the other two."""
     create_topic(backup, unique("run-back"))
     topic = create_topic(primary, unique("run-forth"))
@@ -160,7 +160,9 @@ def test_only_the_flows_into_the_clusters_named(steady: MirrorProcess, primary: 
     assert "backup->primary" not in "\n".join(steady.stdout)
 
 
-def test_one_topic_at_fault_leaves_the_others_alone(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_one_topic_at_fault_leaves_the_others_alone(
+    steady: MirrorProcess, primary: LabCluster, backup: LabCluster
+) -> None:
     """One has a name that is too long with its prefix, one a record that its target does not take."""
     too_long = unique("run-long").ljust(249, "x")
     create_topic(primary, too_long)
@@ -182,7 +184,7 @@ def test_one_topic_at_fault_leaves_the_others_alone(steady: MirrorProcess, prima
 # -- what is written where
 
 
-def test_positions_are_those_of_mm2(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_positions_are_those_of_mm2(steady: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """Key bytes, value bytes and partition as MirrorMaker 2 would have written them."""
     topic = create_topic(primary, unique("run-positions"), 3)
     produce(primary, topic, [b"v"] * 42, partition=0)
@@ -214,7 +216,7 @@ def test_positions_are_those_of_mm2(steady: MirrorProcess, primary: Cluster, bac
     assert judged == {key: partition for key, (partition, _) in found.items()}
 
 
-def test_nothing_is_written_to_the_source(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_nothing_is_written_to_the_source(steady: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """The configuration asks for nothing there: no heartbeats, and offset syncs on the target."""
     topic = create_topic(primary, unique("run-reads-only"))
     before, known = topics(primary), groups(primary)
@@ -235,7 +237,7 @@ def test_nothing_is_written_to_the_source(steady: MirrorProcess, primary: Cluste
     assert not [record for record in found if topic.encode() in (record.key or b"")]
 
 
-def test_terminal_shows_our_lines_only(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_terminal_shows_our_lines_only(steady: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     """Spark has started, run epochs and been told about new topics: none of its chatter shows."""
     topic = create_topic(primary, unique("run-quiet"))
     produce(primary, topic, [b"v"])
@@ -262,7 +264,7 @@ def assert_stops(mirror: MirrorProcess, number: signal.Signals) -> None:
     assert "Traceback" not in mirror.output
 
 
-def test_a_start_finds_the_classes_that_were_kept(tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+def test_a_start_finds_the_classes_that_were_kept(tmp_path: Path, primary: LabCluster, backup: LabCluster) -> None:
     made = subprocess.run([HELIOGRAPH, "prepare"], capture_output=True, text=True, timeout=200, check=True)
     archive = made.stdout.partition(".jsa")[0] + ".jsa"
     keys = {"primary->backup.topics": "nothing"}
@@ -277,7 +279,7 @@ def test_a_start_finds_the_classes_that_were_kept(tmp_path: Path, primary: Clust
 
 
 @pytest.mark.timeout(400)  # three starts of Spark
-def test_stopped_mirror_goes_on_where_it_stopped(tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+def test_stopped_mirror_goes_on_where_it_stopped(tmp_path: Path, primary: LabCluster, backup: LabCluster) -> None:
     """Stopped twice in the middle of a stream of records and started again; at last stopped when all is quiet."""
     topic = create_topic(primary, unique("again"), 4)
     source, target = View(primary, topic), View(backup, f"primary.{topic}")
@@ -302,7 +304,9 @@ def test_stopped_mirror_goes_on_where_it_stopped(tmp_path: Path, primary: Cluste
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_stop_while_spark_starts(number: signal.Signals, tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+def test_stop_while_spark_starts(
+    number: signal.Signals, tmp_path: Path, primary: LabCluster, backup: LabCluster
+) -> None:
     clusters = {"primary": primary, "backup": backup}
     with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": unique("none")}, on_spark=True) as mirror:
         mirror.wait_until(lambda: "org.apache.spark.deploy.SparkSubmit" in mirror.commands(), what="Spark's JVM")
@@ -354,18 +358,18 @@ class Forwarder:
 
 
 @pytest.fixture
-def forwarder(primary: Cluster) -> Iterator[Forwarder]:
+def forwarder(primary: LabCluster) -> Iterator[Forwarder]:
     forwarder = Forwarder(primary.port(1))
     yield forwarder
     forwarder.close()
 
 
 def test_unreachable_cluster_is_waited_for(
-    forwarder: Forwarder, tmp_path: Path, primary: Cluster, backup: Cluster
+    forwarder: Forwarder, tmp_path: Path, primary: LabCluster, backup: LabCluster
 ) -> None:
     topic = create_topic(primary, unique("waiting"))
     produce(primary, topic, [b"v"] * 10)
-    clusters: dict[str, Cluster | str] = {"primary": forwarder.address, "backup": backup}
+    clusters: dict[str, LabCluster | str] = {"primary": forwarder.address, "backup": backup}
     with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": topic}) as mirror:
         mirror.wait_for(f'UNREACHABLE: "primary" broker {forwarder.address}: no connection', 15)
         forwarder.open()
@@ -374,15 +378,15 @@ def test_unreachable_cluster_is_waited_for(
         assert_stops(mirror, signal.SIGINT)
 
 
-def test_stop_while_waiting_for_a_cluster(tmp_path: Path, backup: Cluster) -> None:
+def test_stop_while_waiting_for_a_cluster(tmp_path: Path, backup: LabCluster) -> None:
     with silent_port() as port:
-        clusters: dict[str, Cluster | str] = {"primary": f"127.0.0.1:{port}", "backup": backup}
+        clusters: dict[str, LabCluster | str] = {"primary": f"127.0.0.1:{port}", "backup": backup}
         with MirrorProcess(tmp_path, clusters, {"primary->backup.topics": ".*"}) as mirror:
             mirror.wait_for("UNREACHABLE", 15)
             assert_stops(mirror, signal.SIGTERM)
 
 
-def test_clusters_go_away_and_come_back(steady: MirrorProcess, primary: Cluster, backup: Cluster) -> None:
+def test_clusters_go_away_and_come_back(steady: MirrorProcess, primary: LabCluster, backup: LabCluster) -> None:
     topic = create_topic(primary, unique("run-comes-back"), 2)
     source, target = View(primary, topic), View(backup, f"primary.{topic}")
     produce(primary, topic, [b"before"] * 50)
@@ -432,7 +436,7 @@ def test_cluster_option_must_name_a_cluster(tmp_path: Path) -> None:
         refused(mirror, '--clusters names the unknown cluster "bakcup"')
 
 
-def test_port_that_does_not_speak_kafka_is_named_and_tried_again(tmp_path: Path, backup: Cluster) -> None:
+def test_port_that_does_not_speak_kafka_is_named_and_tried_again(tmp_path: Path, backup: LabCluster) -> None:
     """A web server stands where the configuration says a broker is; so does a proxy whose broker is away."""
 
     def answer(server: socket.socket) -> None:
@@ -459,7 +463,7 @@ def test_port_that_does_not_speak_kafka_is_named_and_tried_again(tmp_path: Path,
 
 
 @pytest.mark.parametrize("key", ["replication.factor", "offset.storage.replication.factor"])
-def test_more_replicas_than_brokers(key: str, tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+def test_more_replicas_than_brokers(key: str, tmp_path: Path, primary: LabCluster, backup: LabCluster) -> None:
     topic, alias = create_topic(primary, unique("three")), unique("source")
     before = topics(backup)
     keys = {f"{alias}->backup.topics": topic, key: "3"}
@@ -468,15 +472,15 @@ def test_more_replicas_than_brokers(key: str, tmp_path: Path, primary: Cluster, 
     assert topics(backup) == before
 
 
-def test_cluster_mirrored_to_itself(tmp_path: Path, primary: Cluster) -> None:
+def test_cluster_mirrored_to_itself(tmp_path: Path, primary: LabCluster) -> None:
     before = topics(primary)
-    clusters: dict[str, Cluster | str] = {"one": primary, "other": f"localhost:{primary.port(1)}"}
+    clusters: dict[str, LabCluster | str] = {"one": primary, "other": f"localhost:{primary.port(1)}"}
     with MirrorProcess(tmp_path, clusters, {"one->other.topics": ".*"}) as mirror:
         refused(mirror, "one->other", '"one" and "other" are the same cluster', "bootstrap.servers")
     assert topics(primary) == before
 
 
-def test_group_with_a_live_member_is_somebody_elses(tmp_path: Path, primary: Cluster, backup: Cluster) -> None:
+def test_group_with_a_live_member_is_somebody_elses(tmp_path: Path, primary: LabCluster, backup: LabCluster) -> None:
     """MirrorMaker 2 runs as a group of that name on the target; a consumer stands in for it."""
     topic, alias, group = create_topic(primary, unique("taken")), unique("source"), unique("taken-mm2")
     watched = create_topic(backup, unique("watched"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.carried import CARRY, IDENTITY
 from tests.cluster.consumers import commit, committed
 from tests.cluster.kills import SLOW_START_S, TWO_DAYS_MS
@@ -63,7 +63,9 @@ def is_up_to_date(mirror: MirrorProcess, flow: str) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_both_ways_under_load_with_a_kill_in_the_middle(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_both_ways_under_load_with_a_kill_in_the_middle(
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
+) -> None:
     prefix = unique("names")
     topics = {kind: f"{prefix}-{kind}" for kind in KINDS}
     for topic in topics.values():
@@ -114,7 +116,7 @@ def came_home(mirror: MirrorProcess, flow: str) -> bool:
     return any(f" {flow}: " in line and "came home" in line for line in mirror.stdout)
 
 
-def assert_group_is_exact(mirror: MirrorProcess, primary: Cluster, backup: Cluster, topic: str) -> None:
+def assert_group_is_exact(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster, topic: str) -> None:
     """Groups between records that came from the other side go on at the copy of the next one that did not."""
     source, target = View(primary, topic).read()[0], View(backup, topic).read()[0]
     produced, arrived = own(source), copies(target)
@@ -136,7 +138,7 @@ def assert_group_is_exact(mirror: MirrorProcess, primary: Cluster, backup: Clust
     )
 
 
-def refuse_a_third(folder: Path, sides: Mapping[str, Cluster], prefix: str) -> None:
+def refuse_a_third(folder: Path, sides: Mapping[str, LabCluster], prefix: str) -> None:
     """A process with a file of its own that knows nothing of the others, and does not mark its records."""
     keys = {"primary->backup.topics": f"{prefix}-.*", "replication.policy.class": IDENTITY}
     with MirrorProcess(folder, sides, keys) as third:
@@ -144,7 +146,7 @@ def refuse_a_third(folder: Path, sides: Mapping[str, Cluster], prefix: str) -> N
         assert "under the same name: records would go round for ever; set provenance.headers = true" in third.output
 
 
-def test_a_cycle_without_marks_is_refused(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_a_cycle_without_marks_is_refused(primary: LabCluster, backup: LabCluster, tmp_path: Path) -> None:
     keys = {"primary->backup.topics": ".*", "backup->primary.topics": "orders", "replication.policy.class": IDENTITY}
     with MirrorProcess(tmp_path, {"primary": primary, "backup": backup}, keys) as mirror:
         assert mirror.wait_exit() == 3
@@ -152,7 +154,7 @@ def test_a_cycle_without_marks_is_refused(primary: Cluster, backup: Cluster, tmp
         assert f"{mirror.config}:" in mirror.output
 
 
-def test_one_cluster_under_two_aliases_is_refused(primary: Cluster, tmp_path: Path) -> None:
+def test_one_cluster_under_two_aliases_is_refused(primary: LabCluster, tmp_path: Path) -> None:
     other_name = primary.bootstrap.replace("127.0.0.1", "localhost")
     assert other_name != primary.bootstrap
     keys = {"one->two.topics": unique("same")}
@@ -163,7 +165,7 @@ def test_one_cluster_under_two_aliases_is_refused(primary: Cluster, tmp_path: Pa
 
 @pytest.mark.timeout(300)
 def test_a_ring_of_three_brings_every_record_everywhere_once(
-    primary: Cluster, backup: Cluster, trio: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, trio: LabCluster, tmp_path: Path
 ) -> None:
     topic = unique("ring")
     sides = {"primary": primary, "backup": backup, "trio": trio}
@@ -221,7 +223,7 @@ def killed_under_load(
 
 @pytest.mark.timeout(400)
 def test_a_chain_in_both_directions_brings_every_record_everywhere_once_through_a_kill(
-    primary: Cluster, backup: Cluster, trio: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, trio: LabCluster, tmp_path: Path
 ) -> None:
     """Both ends write to the topics in the middle, as applications do there."""
     prefix = unique("chain")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.pki import write_private
 from tests.cluster.mirror import MirrorProcess, View, create_topic, produce, unique
@@ -28,7 +28,7 @@ ON_LOOPBACK = {
 }
 
 
-def keys_of(cluster: Cluster, listener: str, stores: str) -> dict[str, str]:
+def keys_of(cluster: LabCluster, listener: str, stores: str) -> dict[str, str]:
     found = secured_of(cluster).client_properties(listener, stores=stores)
     return {f"{cluster.alias}.{key}": value for key, value in found.items()}
 
@@ -50,8 +50,8 @@ def shown_spark(folder: Path, port: int) -> tuple[str, ...]:
 
 
 def mirror_and_look(
-    north: Cluster,
-    south: Cluster,
+    north: LabCluster,
+    south: LabCluster,
     folder: Path,
     keys: Mapping[str, str],
     *,
@@ -82,7 +82,7 @@ def mirror_and_look(
 
 @pytest.mark.timeout(300)
 def test_spark_shows_no_secret_of_a_mirror_on_this_machine(
-    north: Cluster, south: Cluster, planted: Planted, tmp_path: Path
+    north: LabCluster, south: LabCluster, planted: Planted, tmp_path: Path
 ) -> None:
     keys = {**keys_of(north, "SASL_SSL", "PKCS12"), **keys_of(south, "MTLS", "INLINE")}
     mirror_and_look(north, south, tmp_path, keys, secrets=planted.secrets())
@@ -90,7 +90,7 @@ def test_spark_shows_no_secret_of_a_mirror_on_this_machine(
 
 @pytest.mark.timeout(400)
 def test_a_remote_spark_gets_secrets_encrypted_and_shows_none(
-    north: Cluster, south: Cluster, planted: Planted, tmp_path: Path
+    north: LabCluster, south: LabCluster, planted: Planted, tmp_path: Path
 ) -> None:
     shared = random.token_hex(16)
     encrypted = {
@@ -111,7 +111,7 @@ def test_a_remote_spark_gets_secrets_encrypted_and_shows_none(
     planted.used.add("Spark's secret")
 
 
-def test_secrets_do_not_go_to_a_remote_spark_in_clear(north: Cluster, south: Cluster, tmp_path: Path) -> None:
+def test_secrets_do_not_go_to_a_remote_spark_in_clear(north: LabCluster, south: LabCluster, tmp_path: Path) -> None:
     keys = {**keys_of(north, "SASL_SSL", "PEM"), **keys_of(south, "SASL_SSL", "PEM"), "north->south.topics": "x"}
     arguments = ("--master", "spark://127.0.0.1:1")
     with MirrorProcess(tmp_path, {"north": north, "south": south}, keys, arguments=arguments) as mirror:
@@ -124,7 +124,7 @@ def test_secrets_do_not_go_to_a_remote_spark_in_clear(north: Cluster, south: Clu
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_executors_that_have_the_secrets_need_no_encryption(
-    north: Cluster, south: Cluster, planted: Planted, tmp_path: Path
+    north: LabCluster, south: LabCluster, planted: Planted, tmp_path: Path
 ) -> None:
     keys = {"executor.secrets": "mount", **ON_LOOPBACK}
     for cluster in (north, south):

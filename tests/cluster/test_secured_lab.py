@@ -23,7 +23,7 @@ from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType, c
 from heliograph.kafka.admin.topics import NewTopic, create_topics
 from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.lab import Cluster, Lab, Secured
+from heliograph.lab import Lab, LabCluster, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.secured import STORES, unsigned_token
 from heliograph.lab.users import RULES
@@ -48,7 +48,7 @@ async def reach_all(client: kafka.Cluster) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def keys(north: Cluster) -> Secured:
+def keys(north: LabCluster) -> Secured:
     assert north.secured is not None
     return north.secured
 
@@ -78,7 +78,7 @@ def test_bad_certificates_are_refused(listener: str, text: str, keys: Secured) -
         ask_as(keys.client_properties(listener), reach_all)
 
 
-def test_each_cluster_has_an_authority_of_its_own(keys: Secured, south: Cluster) -> None:
+def test_each_cluster_has_an_authority_of_its_own(keys: Secured, south: LabCluster) -> None:
     assert south.secured is not None
     properties = {**south.secured.client_properties("TLS"), "bootstrap.servers": keys.bootstrap("TLS")}
     with pytest.raises(TlsFailed, match="trusted authority"):
@@ -103,7 +103,7 @@ async def _create_topic(client: kafka.Cluster) -> HeliographError | None:
 
 
 @pytest.mark.parametrize("listener", ["MTLS", "SASL_SSL"])
-def test_a_right_is_refused_granted_and_taken_back(listener: str, north: Cluster, keys: Secured) -> None:
+def test_a_right_is_refused_granted_and_taken_back(listener: str, north: LabCluster, keys: Secured) -> None:
     """By certificate and by password one is the same user."""
     properties = keys.client_properties(listener, user="app")
     rule = Acl(
@@ -146,7 +146,7 @@ def test_rules_are_for_those_who_may_see_them(keys: Secured) -> None:
     assert isinstance(outcome[RULES[0]], NotAuthorized)
 
 
-def test_a_cluster_without_an_authorizer_says_so(primary: Cluster) -> None:
+def test_a_cluster_without_an_authorizer_says_so(primary: LabCluster) -> None:
     with pytest.raises(BrokerRefused, match="SECURITY_DISABLED"):
         ask(primary.bootstrap, PLAINTEXT, describe_acls)
 
@@ -155,7 +155,7 @@ def test_a_cluster_without_an_authorizer_says_so(primary: Cluster) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_three_brokers_behind_one_port(mechanism: str, trio: Cluster) -> None:
+def test_three_brokers_behind_one_port(mechanism: str, trio: LabCluster) -> None:
     assert trio.secured is not None
 
     async def addresses(client: kafka.Cluster) -> set[BrokerAddress]:
@@ -167,7 +167,7 @@ def test_three_brokers_behind_one_port(mechanism: str, trio: Cluster) -> None:
     assert found == {BrokerAddress(f"broker-{number}.trio.localhost", port) for number in (1, 2, 3)}
 
 
-def test_the_proxy_leads_to_the_broker_that_is_named(trio: Cluster) -> None:
+def test_the_proxy_leads_to_the_broker_that_is_named(trio: LabCluster) -> None:
     assert trio.secured is not None
     properties = trio.secured.client_properties("SNI")
 
@@ -181,7 +181,7 @@ def test_the_proxy_leads_to_the_broker_that_is_named(trio: Cluster) -> None:
 
 
 @pytest.mark.parametrize("name", ["broker-9.trio.localhost", "127.0.0.1"])
-def test_the_proxy_closes_on_names_it_does_not_know(name: str, trio: Cluster) -> None:
+def test_the_proxy_closes_on_names_it_does_not_know(name: str, trio: LabCluster) -> None:
     assert trio.secured is not None
     port = trio.secured.proxy_port
     with pytest.raises(Unreachable, match="hung up during the TLS handshake"):
@@ -204,7 +204,7 @@ def test_java_comes_in_by_the_same_keys(listener: str, mechanism: str, stores: s
 
 
 @pytest.fixture
-def upstream(north: Cluster) -> Iterator[str]:
+def upstream(north: LabCluster) -> Iterator[str]:
     """The alias of a cluster with heartbeats and a checkpoint here; mirrors of other tests would copy them."""
     alias = unique("us")
     made = [create_topic(north, f"{alias}.{kind}") for kind in ("heartbeats", "checkpoints.internal")]
@@ -235,7 +235,7 @@ def test_applications_ask_by_the_same_keys_as_with_java(upstream: str, keys: Sec
     assert (offset.getKey().toString(), offset.getValue().offset()) == ("t-0", 2)
 
 
-def test_java_comes_in_by_the_proxy(trio: Cluster) -> None:
+def test_java_comes_in_by_the_proxy(trio: LabCluster) -> None:
     assert trio.secured is not None
     with start_java(f"-Djdk.net.hosts.file={trio.secured.hosts}") as java:
         assert nodes_seen_by(java, trio.secured.client_properties("SNI")) == 3

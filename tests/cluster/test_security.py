@@ -16,7 +16,7 @@ from heliograph.kafka import cluster as kafka
 from heliograph.kafka.admin.acls import Acl, Operation, ResourceType, create_acls
 from heliograph.kafka.admin.scram_users import set_passwords
 from heliograph.kafka.security.client_security import PLAINTEXT
-from heliograph.lab import Cluster, Secured
+from heliograph.lab import LabCluster, Secured
 from heliograph.lab.listeners import LISTENERS
 from heliograph.lab.secured import STORES
 from tests.cluster.limited import ask
@@ -37,7 +37,7 @@ class Setup:
     stores: str = "PEM"
     extra: tuple[tuple[str, str], ...] = ()
 
-    def keys(self, cluster: Cluster) -> dict[str, str]:
+    def keys(self, cluster: LabCluster) -> dict[str, str]:
         """Of a client, as Java spells them."""
         if self.listener == "PLAINTEXT":
             return {"bootstrap.servers": cluster.bootstrap}
@@ -47,7 +47,7 @@ class Setup:
             found = {key: value for key, value in found.items() if not key.startswith("ssl.truststore.")}
         return {**found, **dict(self.extra)}
 
-    def access(self, cluster: Cluster) -> dict[str, str]:
+    def access(self, cluster: LabCluster) -> dict[str, str]:
         """The same for librdkafka, which knows PEM alone; what it cannot do comes in by the plain listener."""
         if self.listener in ("PLAINTEXT", "SNI") or self.mechanism == "OAUTHBEARER":
             return {}
@@ -87,7 +87,7 @@ MATRIX = [(CLOUD, CLOUD_PAK, STRIMZI_ROUTE), (LOCAL, RECOVERY, AMQ)]
 FURTHER = (TOKEN, SHORT_SCRAM, OWN_KEY)
 
 
-def secured_of(cluster: Cluster) -> Secured:
+def secured_of(cluster: LabCluster) -> Secured:
     assert cluster.secured is not None
     return cluster.secured
 
@@ -95,7 +95,7 @@ def secured_of(cluster: Cluster) -> Secured:
 class Ring:
     """Clusters that are mirrored into each other, pair by pair and both ways."""
 
-    def __init__(self, setups: Mapping[Cluster, Setup]) -> None:
+    def __init__(self, setups: Mapping[LabCluster, Setup]) -> None:
         self.setups = setups
         self.topics = {cluster.alias: create_topic(cluster, unique("secure"), 2) for cluster in setups}
         clusters = list(setups)
@@ -136,7 +136,7 @@ class Ring:
                 assert secret not in mirror.output, name
 
 
-def environment(clusters: list[Cluster], folder: Path) -> dict[str, str]:
+def environment(clusters: list[LabCluster], folder: Path) -> dict[str, str]:
     """One in which the clusters' authorities are the system's."""
     bundle = folder / "system.crt"
     bundle.write_text("".join(secured_of(cluster).authority.own.pem for cluster in clusters))
@@ -165,7 +165,7 @@ def mirror_ring(ring: Ring, folder: Path, *, stay_s: float) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("setups", MATRIX, ids=lambda setups: " + ".join(setup.row for setup in setups))
 def test_set_ups_of_users_mirror_both_ways(
-    setups: tuple[Setup, ...], north: Cluster, south: Cluster, trio: Cluster, tmp_path: Path
+    setups: tuple[Setup, ...], north: LabCluster, south: LabCluster, trio: LabCluster, tmp_path: Path
 ) -> None:
     stay_s = SESSION_S if setups[0].mechanism else 0.0
     mirror_ring(Ring(dict(zip((north, south, trio), setups, strict=True))), tmp_path, stay_s=stay_s)
@@ -175,7 +175,7 @@ def test_set_ups_of_users_mirror_both_ways(
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("stores", STORES)
 def test_every_set_up_with_every_kind_of_store(
-    stores: str, north: Cluster, south: Cluster, trio: Cluster, tmp_path: Path
+    stores: str, north: LabCluster, south: LabCluster, trio: LabCluster, tmp_path: Path
 ) -> None:
     every = [EVENT_STREAMS_ROUTE, EVENT_STREAMS_INSIDE, REGION, *(setup for row in MATRIX for setup in row), *FURTHER]
     for at in range(0, len(every), 3):
@@ -253,7 +253,7 @@ def resource(ring: Ring, folder: Path) -> str:
 
 @pytest.mark.timeout(300)
 def test_a_resource_with_mounted_secrets_mirrors_by_route_service_and_region(
-    north: Cluster, south: Cluster, trio: Cluster, tmp_path: Path
+    north: LabCluster, south: LabCluster, trio: LabCluster, tmp_path: Path
 ) -> None:
     ring = Ring({north: REGION, south: EVENT_STREAMS_INSIDE, trio: EVENT_STREAMS_ROUTE})
     secrets = tmp_path / "secrets"
@@ -270,26 +270,26 @@ def test_a_resource_with_mounted_secrets_mirrors_by_route_service_and_region(
 # -- faults, each named as what it is
 
 
-Change = Callable[[Cluster], dict[str, str]]
+Change = Callable[[LabCluster], dict[str, str]]
 
 
 def with_listener(listener: str, **changes: str) -> Change:
-    def keys(cluster: Cluster) -> dict[str, str]:
+    def keys(cluster: LabCluster) -> dict[str, str]:
         found = secured_of(cluster).client_properties(listener)
         return {**found, **{key.replace("_", "."): value for key, value in changes.items()}}
 
     return keys
 
 
-def plain_to_tls(cluster: Cluster) -> dict[str, str]:
+def plain_to_tls(cluster: LabCluster) -> dict[str, str]:
     return {"bootstrap.servers": secured_of(cluster).bootstrap("TLS")}
 
 
-def tls_to_plain(cluster: Cluster) -> dict[str, str]:
+def tls_to_plain(cluster: LabCluster) -> dict[str, str]:
     return {**secured_of(cluster).client_properties("TLS"), "bootstrap.servers": cluster.bootstrap}
 
 
-def without_certificate(cluster: Cluster) -> dict[str, str]:
+def without_certificate(cluster: LabCluster) -> dict[str, str]:
     found = secured_of(cluster).client_properties("MTLS")
     return {key: value for key, value in found.items() if "keystore" not in key and "key.password" not in key}
 
@@ -310,7 +310,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_check_names_each_fault_as_what_it_is(fault: str, north: Cluster, south: Cluster, tmp_path: Path) -> None:
+def test_check_names_each_fault_as_what_it_is(fault: str, north: LabCluster, south: LabCluster, tmp_path: Path) -> None:
     change, expected = FAULTS[fault]
     keys = {f"north.{key}": value for key, value in change(north).items()}
     mirror = MirrorProcess(tmp_path, {"north": "127.0.0.1:1", "south": south}, {**keys, "north->south.topics": "x"})
@@ -324,7 +324,7 @@ def test_check_names_each_fault_as_what_it_is(fault: str, north: Cluster, south:
 
 @pytest.mark.timeout(180)
 def test_a_store_and_a_password_that_are_replaced_count_from_the_next_connection_on(
-    north: Cluster, south: Cluster, tmp_path: Path
+    north: LabCluster, south: LabCluster, tmp_path: Path
 ) -> None:
     """First the wrong authority is trusted; later the password changes, in its file and on the cluster."""
     user, passwords, store = unique("rotating"), tmp_path / "passwords", tmp_path / "ca.crt"
@@ -359,5 +359,5 @@ def test_a_store_and_a_password_that_are_replaced_count_from_the_next_connection
         ring.wait_mirrored(mirror)
 
 
-def as_admin(cluster: Cluster, work: Callable[[kafka.Cluster], Awaitable[object]]) -> None:
+def as_admin(cluster: LabCluster, work: Callable[[kafka.Cluster], Awaitable[object]]) -> None:
     ask(cluster.bootstrap, PLAINTEXT, work)

@@ -11,7 +11,7 @@ from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.log import produce_version
 from heliograph.kafka.security.client_security import PLAINTEXT
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.limited import ask
 from tests.cluster.mirror import View, create_topic, read_batches, unique, wait_until
 from tests.sequences import ROWS, Answer, Sent, steps, time_of
@@ -23,7 +23,7 @@ Answers = dict[str, list[Answer]]
 def test_what_does_not_fit_is_refused_and_what_was_there_before_is_told(
     alias: str, request: pytest.FixtureRequest
 ) -> None:
-    cluster: Cluster = request.getfixturevalue(alias)
+    cluster: LabCluster = request.getfixturevalue(alias)
     topic = create_topic(cluster, unique("sequences"), len(ROWS))
     view = View(cluster, topic)
     wait_until(view.counts, what="a leader of each partition")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, delete_topic, produce, unique
 from tests.cluster.soak import Sampler, SizedMirror, grown, growth_of
@@ -40,7 +40,7 @@ def wait_for_ten(mirror: MirrorProcess, copy: View) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(MINUTES * 60 + 900)
 def test_memory_and_open_files_stay_flat_under_load_while_topics_come_and_go(
-    primary: Cluster, backup: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
+    primary: LabCluster, backup: LabCluster, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     prefix = unique("soak")
     topic = create_topic(primary, f"{prefix}-load", PARTITIONS, config=SHORT)

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 import heliograph
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.background import Background
 from tests.cluster.load import Load
 from tests.cluster.mirror import MirrorProcess, View, create_topic, produce, unique
@@ -40,7 +40,9 @@ def events_of(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(300)
-def test_one_job_per_epoch_and_its_tasks_moved_everything(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_one_job_per_epoch_and_its_tasks_moved_everything(
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
+) -> None:
     topic = create_topic(primary, unique("jobs"), 4)
     log = tmp_path / "events"
     log.mkdir()
@@ -85,7 +87,7 @@ def _summary(mirror: MirrorProcess) -> tuple[int, int]:
 
 @pytest.mark.timeout(400)
 def test_without_executors_nothing_is_copied_until_one_returns(
-    primary: Cluster, backup: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     topic = create_topic(primary, unique("standalone"), 2)
     target = View(backup, f"primary.{topic}")
@@ -165,7 +167,7 @@ def epochs_failed(log: Path) -> int:
 
 @pytest.mark.timeout(600)
 def test_bare_workers_come_die_and_return_and_nothing_is_lost_or_repeated(
-    primary: Cluster, backup: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
+    primary: LabCluster, backup: LabCluster, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """The workers' Python has no package at all: ours and those that it needs are shipped, or named."""
     topic = create_topic(primary, unique("workers"), 4)

@@ -19,7 +19,7 @@ from heliograph.kafka.cluster import Cluster as Client
 from heliograph.kafka.log import _produce
 from heliograph.kafka.security.client_security import PLAINTEXT
 from heliograph.kafka.types import TopicPartition
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.limited import ask
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
@@ -47,7 +47,7 @@ _WAITS = ", and waits for a flow to copy"
 class Pair:
     """Two mirrors of one topic, started at the same moment."""
 
-    def __init__(self, primary: Cluster, backup: Cluster, folder: Path) -> None:
+    def __init__(self, primary: LabCluster, backup: LabCluster, folder: Path) -> None:
         self._primary, self._backup = primary, backup
         self.topic = create_topic(primary, unique("standby"), PARTITIONS)
         self.source, self.target = View(primary, self.topic), View(backup, f"primary.{self.topic}")
@@ -128,7 +128,7 @@ def _wait_for_spark(standby: MirrorProcess, starts: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_standby_takes_over_within_ten_seconds(
-    primary: Cluster, backup: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
+    primary: LabCluster, backup: LabCluster, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """From the leader's death, or SIGSTOP, to the first record copied after it; a machine with nothing else to do.
 
@@ -168,7 +168,7 @@ def test_a_standby_takes_over_within_ten_seconds(
 
 
 @pytest.mark.timeout(900)
-def test_a_standby_takes_over_and_the_copy_stays_exact(primary: Cluster, backup: Cluster, tmp_path: Path) -> None:
+def test_a_standby_takes_over_and_the_copy_stays_exact(primary: LabCluster, backup: LabCluster, tmp_path: Path) -> None:
     pair = Pair(primary, backup, tmp_path)
     one, other = pair.mirrors
     with one, other, Load(primary, [pair.topic], partitions=PARTITIONS, per_second=400) as load:

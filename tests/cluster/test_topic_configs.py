@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.kafka.admin.acls import Acl, Operation, ResourceType
-from heliograph.lab import Cluster, Lab
+from heliograph.lab import Lab, LabCluster
 from tests.cluster.limited import Limited
 from tests.cluster.mirror import (
     MirrorProcess,
@@ -41,7 +41,7 @@ EXCLUDED, FOLLOWED = "delete.retention.ms", "retention.bytes"
 class Flowing:
     """One mirror with two flows: what their topics' defaults are differs."""
 
-    def __init__(self, folder: Path, primary: Cluster, backup: Cluster) -> None:
+    def __init__(self, folder: Path, primary: LabCluster, backup: LabCluster) -> None:
         self.primary, self.backup = primary, backup
         again = f"localhost:{primary.port(1)}"  # another alias of the same cluster
         keys = {
@@ -59,7 +59,7 @@ class Flowing:
 
 
 @pytest.fixture(scope="module")
-def flowing(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster) -> Iterator[Flowing]:
+def flowing(tmp_path_factory: pytest.TempPathFactory, primary: LabCluster, backup: LabCluster) -> Iterator[Flowing]:
     flowing = Flowing(tmp_path_factory.mktemp("configs"), primary, backup)
     with flowing.mirror:
         yield flowing
@@ -168,7 +168,7 @@ def commands(mirror: MirrorProcess, topic: str) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_missing_describe_configs_acl_and_other_rights_are_named_with_commands_that_help(
-    lab: Lab, north: Cluster, south: Cluster, tmp_path: Path
+    lab: Lab, north: LabCluster, south: LabCluster, tmp_path: Path
 ) -> None:
     """Settings are not shown by the source; the target lets us neither make, grow nor change topics."""
     world = Guarded(north, south, tmp_path, sync_topic_configs_interval_seconds="1")
@@ -257,13 +257,13 @@ spec:
 """
 
 
-def shape(cluster: Cluster, topic: str) -> tuple[int, str]:
+def shape(cluster: LabCluster, topic: str) -> tuple[int, str]:
     return partition_count(cluster, topic), settings_of(cluster, topic)["cleanup.policy"].value
 
 
 @pytest.mark.timeout(300)
 def test_two_instances_with_names_of_their_own_share_a_target_and_one_makes_no_internal_topic(
-    lab: Lab, primary: Cluster, backup: Cluster, tmp_path: Path
+    lab: Lab, primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     """One has its storage topics made by hand, with the commands that it prints; the other is Strimzi's."""
     one, other, group = unique("shared-one"), unique("shared-other"), unique("mm2")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
     HELIOGRAPH,
@@ -49,7 +49,7 @@ def rows(mirror: MirrorProcess, *arguments: str) -> dict[str, dict[str, Any]]:
     return {row["topic"]: row for row in json.loads(found.stdout)}
 
 
-def set_config(cluster: Cluster, topic: str, key: str, value: str) -> None:
+def set_config(cluster: LabCluster, topic: str, key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin(cluster).incremental_alter_configs([resource])[resource].result(30)
@@ -57,7 +57,7 @@ def set_config(cluster: Cluster, topic: str, key: str, value: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_topics_come_and_go_while_others_are_copied(
-    primary: Cluster, backup: Cluster, tmp_path: Path, record_property: Property
+    primary: LabCluster, backup: LabCluster, tmp_path: Path, record_property: Property
 ) -> None:
     prefix = unique("topics")
     steady, doomed, excluded = (f"{prefix}-{name}" for name in ("steady", "doomed", "secret"))
@@ -122,7 +122,7 @@ def test_topics_come_and_go_while_others_are_copied(
 
 
 def check_views(
-    mirror: MirrorProcess, primary: Cluster, *, steady: str, doomed: str, excluded: str, too_long: str
+    mirror: MirrorProcess, primary: LabCluster, *, steady: str, doomed: str, excluded: str, too_long: str
 ) -> dict[str, dict[str, Any]]:
     """All topics as they stand; what was seen."""
     set_config(primary, steady, "retention.ms", "7200000")

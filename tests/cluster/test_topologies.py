@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.consumers import committed, consume
 from tests.cluster.layouts import RECORDS, Layout, ResourceProcess
 from tests.cluster.test_spark import events_of
@@ -42,7 +42,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def world(
-    tmp_path_factory: pytest.TempPathFactory, events: Path, primary: Cluster, backup: Cluster, mid: Cluster
+    tmp_path_factory: pytest.TempPathFactory, events: Path, primary: LabCluster, backup: LabCluster, mid: LabCluster
 ) -> Iterator[World]:
     laid = lay_out(LAYOUTS, {"primary": primary, "backup": backup, "mid": mid})
     conf = {"enabled": "true", "compress": "false", "dir": events.as_uri()}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.layouts import Layout, ResourceProcess
 from tests.cluster.topologies import BOTH_WAYS, BROADCAST, DISTRIBUTED, EU, MESH, World, lay_out, title_of
 
@@ -19,7 +19,9 @@ LAYOUTS = (DISTRIBUTED, BROADCAST, MESH, BOTH_WAYS)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, primary: Cluster, backup: Cluster, mid: Cluster) -> Iterator[World]:
+def world(
+    tmp_path_factory: pytest.TempPathFactory, primary: LabCluster, backup: LabCluster, mid: LabCluster
+) -> Iterator[World]:
     laid = lay_out(LAYOUTS, {"primary": primary, "backup": backup, "mid": mid})
     first = [one.documents[0] for one in laid.values()]
     second = [document for one in laid.values() for document in one.documents[1:]]

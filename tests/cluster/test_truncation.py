@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from tests.cluster.mirror import (
     MirrorProcess,
     View,
@@ -28,17 +28,17 @@ def values(name: str, start: int, end: int) -> list[bytes]:
     return [f"{name} {number}".encode() for number in range(start, end)]
 
 
-def write(cluster: Cluster, topic: str, wanted: list[bytes]) -> None:
+def write(cluster: LabCluster, topic: str, wanted: list[bytes]) -> None:
     """In batches of ten."""
     for at in range(0, len(wanted), 10):
         produce(cluster, topic, wanted[at : at + 10], enable_idempotence=False, acks=1)
 
 
-def copied(cluster: Cluster, topic: str) -> list[bytes | None]:
+def copied(cluster: LabCluster, topic: str) -> list[bytes | None]:
     return [record.value for [*records] in View(cluster, topic).read() for record in records]
 
 
-def create_on_first(cluster: Cluster, topic: str) -> str:
+def create_on_first(cluster: LabCluster, topic: str) -> str:
     """With its one replica on the first broker."""
     made = NewTopic(topic, 1, replica_assignment=[[cluster.brokers[0].node_id]])
     admin(cluster).create_topics([made])[topic].result(30)
@@ -46,7 +46,7 @@ def create_on_first(cluster: Cluster, topic: str) -> str:
     return topic
 
 
-def lose(cluster: Cluster, topic: str, end: int) -> None:
+def lose(cluster: LabCluster, topic: str, end: int) -> None:
     """Kill the first broker, take its last writes from its disk, start it again."""
     size = sum(batch.size for batch in read_batches(cluster, topic) if batch.base_offset < end)
     node = cluster.brokers[0]
@@ -62,14 +62,14 @@ def lose(cluster: Cluster, topic: str, end: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_old(lab: Lab) -> Cluster:
+def two_old(lab: Lab) -> LabCluster:
     """Before 4.0 a broker that is its own, only controller keeps its leader epochs when it restarts."""
     lab.start([ClusterSpec(alias="two-old", version="2.4.1", brokers=2)])
     return lab.cluster("two-old")
 
 
 @pytest.fixture(scope="module")
-def three_mid(lab: Lab) -> Cluster:
+def three_mid(lab: Lab) -> LabCluster:
     """Two controllers are left when one is killed."""
     lab.start([ClusterSpec(alias="three-mid", version="3.9.1", brokers=3)])
     return lab.cluster("three-mid")
@@ -80,10 +80,10 @@ def three_mid(lab: Lab) -> Cluster:
     ["primary", pytest.param("three_mid", marks=pytest.mark.long), pytest.param("two_old", marks=pytest.mark.long)],
 )
 def test_copied_records_that_the_source_lost_are_named_and_the_new_ones_copied(
-    version: str, backup: Cluster, request: pytest.FixtureRequest, tmp_path: Path
+    version: str, backup: LabCluster, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """First while the mirror is away and the log grows past its position, then while it runs and the log is shorter."""
-    source: Cluster = request.getfixturevalue(version)
+    source: LabCluster = request.getfixturevalue(version)
     topic = create_on_first(source, unique("cut"))
     first, second, third = values("first", 0, 100), values("second", 60, 160), values("third", 120, 130)
     write(source, topic, first)
@@ -113,7 +113,7 @@ def test_copied_records_that_the_source_lost_are_named_and_the_new_ones_copied(
 
 
 def test_an_unclean_election_is_named_also_when_the_log_has_grown_past_the_position(
-    trio: Cluster, backup: Cluster, tmp_path: Path
+    trio: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     create_topic(trio, topic := unique("unclean"), replicas=2, config=config)

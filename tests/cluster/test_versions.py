@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.carried import CARRY, numbered
 from tests.cluster.consumers import committed, consume
 from tests.cluster.kills import mirror_through_kills
@@ -19,7 +19,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @pytest.fixture(scope="module")
 def mirror(
-    tmp_path_factory: pytest.TempPathFactory, old: Cluster, primary: Cluster, mid: Cluster
+    tmp_path_factory: pytest.TempPathFactory, old: LabCluster, primary: LabCluster, mid: LabCluster
 ) -> Iterator[MirrorProcess]:
     clusters = {"old": old, "primary": primary, "mid": mid}
     keys = {f"{flow}.topics": "versions-.*" for flow in ("old->primary", "primary->mid", "mid->old")}
@@ -27,7 +27,7 @@ def mirror(
         yield mirror
 
 
-def check(mirror: MirrorProcess, source: Cluster, target: Cluster) -> None:
+def check(mirror: MirrorProcess, source: LabCluster, target: LabCluster) -> None:
     """Codecs, headers, tombstones, a merged backlog and a topic that grows; then records that come one by one."""
     topic = unique("versions")
     with mirror.frozen():
@@ -49,20 +49,20 @@ def check(mirror: MirrorProcess, source: Cluster, target: Cluster) -> None:
     mirror.wait_mirrored(View(source, topic), copy)
 
 
-def test_from_2_4_1_to_4_3_1(mirror: MirrorProcess, old: Cluster, primary: Cluster) -> None:
+def test_from_2_4_1_to_4_3_1(mirror: MirrorProcess, old: LabCluster, primary: LabCluster) -> None:
     check(mirror, old, primary)
 
 
-def test_from_4_3_1_to_3_9_1(mirror: MirrorProcess, primary: Cluster, mid: Cluster) -> None:
+def test_from_4_3_1_to_3_9_1(mirror: MirrorProcess, primary: LabCluster, mid: LabCluster) -> None:
     check(mirror, primary, mid)
 
 
-def test_from_3_9_1_to_2_4_1(mirror: MirrorProcess, mid: Cluster, old: Cluster) -> None:
+def test_from_3_9_1_to_2_4_1(mirror: MirrorProcess, mid: LabCluster, old: LabCluster) -> None:
     check(mirror, mid, old)
     assert 'mid->old: "old" has brokers before 2.5: copying is at-least-once' in mirror.output
 
 
-def check_place(mirror: MirrorProcess, source: Cluster, target: Cluster) -> None:
+def check_place(mirror: MirrorProcess, source: LabCluster, target: LabCluster) -> None:
     """A group that has read 20 of 105 records reads the 21st on the target."""
     topic, group = create_topic(source, unique("versions")), unique("app")
     remote = f"{source.alias}.{topic}"

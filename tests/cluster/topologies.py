@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.consumers import commit, consumer, read
 from tests.cluster.layouts import RECORDS, Laid, Layout, ResourceProcess
 from tests.cluster.mirror import View, assert_equal, topics
@@ -146,7 +146,7 @@ def title_of(layout: Layout) -> str:
     return layout.title.replace(" ", "-")
 
 
-def lay_out(layouts: Sequence[Layout], clusters: Mapping[str, Cluster]) -> dict[str, Laid]:
+def lay_out(layouts: Sequence[Layout], clusters: Mapping[str, LabCluster]) -> dict[str, Laid]:
     """Layouts with their applications' records, by title; where groups are carried, with a group."""
     found = {layout.title: Laid(layout, clusters) for layout in layouts}
     for laid in found.values():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.background import Background
 from tests.cluster.mirror import record_of
 from tests.fault.stamp import stamp_of
@@ -30,7 +30,7 @@ class Arrival(NamedTuple):
 class Arrivals(Background):
     """A consumer in a thread that takes up topics and partitions as they appear."""
 
-    def __init__(self, cluster: Cluster, topics: Sequence[str]) -> None:
+    def __init__(self, cluster: LabCluster, topics: Sequence[str]) -> None:
         super().__init__()
         self._topics = topics
         self._consumer = Consumer(

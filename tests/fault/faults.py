@@ -13,7 +13,7 @@ from functools import partial
 
 import psutil
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import wait_until
 from tests.fault.proxy import FINE, Weather
 from tests.fault.world import World
@@ -122,7 +122,7 @@ def _one(world: World, find: Callable[[], Sequence[psutil.Process]]) -> psutil.P
 
 
 @contextmanager
-def lose_broker(world: World, side: str, end: Callable[[Cluster, int], None]) -> Iterator[None]:
+def lose_broker(world: World, side: str, end: Callable[[LabCluster, int], None]) -> Iterator[None]:
     cluster, broker = world.cluster(side), world.any_broker(side)
     end(cluster, broker)
     yield
@@ -253,10 +253,10 @@ def catalogue(*, frozen_s: tuple[float, float]) -> list[Fault]:
         faults += [
             Fault(
                 name=f"kill {side} broker",
-                harm=partial(lose_broker, side=side, end=Cluster.kill_broker),
+                harm=partial(lose_broker, side=side, end=LabCluster.kill_broker),
                 lasts_s=brief,
             ),
-            Fault(name=f"restart {side} broker", harm=partial(lose_broker, side=side, end=Cluster.stop_broker)),
+            Fault(name=f"restart {side} broker", harm=partial(lose_broker, side=side, end=LabCluster.stop_broker)),
             Fault(name=f"freeze {side} broker", harm=partial(freeze_broker, side=side), lasts_s=frozen_s),
             Fault(
                 name=f"cut off {side} broker",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import Batch, batches_of_file
 
 _READY_S = 120.0
@@ -26,7 +26,7 @@ class Lost(NamedTuple):
     records: int
 
 
-def lose_tail(cluster: Cluster, topic: str, partition: int = 0, *, records: int) -> Lost:
+def lose_tail(cluster: LabCluster, topic: str, partition: int = 0, *, records: int) -> Lost:
     """Kill the brokers that hold a partition, take at least so many records (whole batches), start them again.
 
     At least one batch stays. All replicas end at the same offset then, whichever of them leads.

@@ -15,7 +15,7 @@ from typing import Self
 
 import psutil
 
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from heliograph.lab.listeners import CONTROLLER, CONTROLLER_ENTRY, REPLICATION, REPLICATION_ENTRY
 from heliograph.lab.probe import fetch_broker_ids
 from tests.cluster.mirror import wait_until
@@ -31,7 +31,7 @@ _BACK_S = 120.0
 class Network:
     """The proxies of one cluster; they must stand before its brokers start, and as long as these run."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LabCluster) -> None:
         self.cluster = cluster
         self._proxies: dict[int, list[Proxy]] = {}
         self._stack = ExitStack()
@@ -91,7 +91,7 @@ def start_divisible(lab: Lab, specs: Sequence[ClusterSpec], *, stack: ExitStack)
     """Start clusters; the networks of those whose brokers reach each other by detours, by alias, open in the stack."""
     networks: dict[str, Network] = {}
 
-    def open_network(cluster: Cluster) -> None:
+    def open_network(cluster: LabCluster) -> None:
         if cluster.spec.inner_detoured:
             networks[cluster.alias] = stack.enter_context(Network(cluster))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from heliograph.lab.probe import fetch_broker_ids
 from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, leader_of, produce, unique, wait_until
 from tests.fault.checker import false_names
@@ -43,7 +43,7 @@ def network(start_clusters: Start) -> Network:
     return start_clusters([spec("apart", brokers=3)])["apart"]
 
 
-def bootstrap(cluster: Cluster, *brokers: int) -> str:
+def bootstrap(cluster: LabCluster, *brokers: int) -> str:
     return ",".join(f"127.0.0.1:{cluster.port(broker)}" for broker in brokers)
 
 
@@ -103,7 +103,7 @@ def test_the_others_elect_a_leader_and_the_one_that_is_cut_off_does_not_know(net
     wait_until(lambda: all(end_on_disk(cluster, broker, topic) == 80 for broker in (1, 2, 3)), 60, what="equal logs")
 
 
-def end_on_disk(cluster: Cluster, broker: int, topic: str) -> int:
+def end_on_disk(cluster: LabCluster, broker: int, topic: str) -> int:
     [node] = [node for node in cluster.brokers if node.node_id == broker]
     return batches_in(node.folder / "log" / f"{topic}-0")[-1].end
 
@@ -111,7 +111,7 @@ def end_on_disk(cluster: Cluster, broker: int, topic: str) -> int:
 class Story:
     """A topic of numbers that is mirrored from or to a cluster whose leader of it is cut off."""
 
-    def __init__(self, network: Network, source: Cluster, target: Cluster, folder: Path) -> None:
+    def __init__(self, network: Network, source: LabCluster, target: LabCluster, folder: Path) -> None:
         self.network = network
         self.source = source
         self.is_source = source is network.cluster
@@ -155,7 +155,9 @@ class Story:
 
 
 @pytest.fixture(params=["source", "target"])
-def story(network: Network, primary: Cluster, backup: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Story:
+def story(
+    network: Network, primary: LabCluster, backup: LabCluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> Story:
     source, target = (network.cluster, backup) if request.param == "source" else (primary, network.cluster)
     return Story(network, source, target, tmp_path)
 

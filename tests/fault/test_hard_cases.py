@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Place
 
-from heliograph.lab import Cluster, Lab
+from heliograph.lab import Lab, LabCluster
 from heliograph.lab.listeners import DETOUR, DETOUR_ENTRY
 from tests.cluster.load import Load
 from tests.cluster.mirror import (
@@ -40,8 +40,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Hard(NamedTuple):
-    source: Cluster
-    target: Cluster
+    source: LabCluster
+    target: LabCluster
     proxy: Proxy
     mirror: MirrorProcess
 
@@ -57,13 +57,13 @@ class Hard(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def clusters(lab: Lab) -> tuple[Cluster, Cluster]:
+def clusters(lab: Lab) -> tuple[LabCluster, LabCluster]:
     lab.start([spec("hard"), spec("lapse", forgets=True)])
     return lab.cluster("hard"), lab.cluster("lapse")
 
 
 @pytest.fixture(scope="module")
-def hard(clusters: tuple[Cluster, Cluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hard]:
+def hard(clusters: tuple[LabCluster, LabCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hard]:
     source, target = clusters
     [broker] = target.brokers
     with Proxy(broker.extra_ports[DETOUR_ENTRY], broker.extra_ports[DETOUR]) as proxy:
@@ -74,7 +74,7 @@ def hard(clusters: tuple[Cluster, Cluster], tmp_path_factory: pytest.TempPathFac
             yield Hard(source, target, proxy, mirror)
 
 
-def old_load(cluster: Cluster, topic: str) -> Load:
+def old_load(cluster: LabCluster, topic: str) -> Load:
     return Load(cluster, [topic], partitions=2, per_second=400, age_ms=TWO_DAYS_MS)
 
 
@@ -85,7 +85,7 @@ def wait_for_more(hard: Hard, topic: str) -> None:
     )
 
 
-def is_forgotten(cluster: Cluster, topic: str) -> bool:
+def is_forgotten(cluster: LabCluster, topic: str) -> bool:
     """Whether the broker knows no producer of the topic any more."""
     client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     try:
@@ -136,7 +136,7 @@ def test_old_records_go_on_behind_those_that_the_target_has_forgotten(hard: Hard
 # -- other rules, other records
 
 
-def transactions(cluster: Cluster, topic: str, numbers: range) -> None:
+def transactions(cluster: LabCluster, topic: str, numbers: range) -> None:
     """One record to a transaction; every third is aborted."""
     writer = producer(cluster, transactional_id=unique("tx"))
     writer.init_transactions()
@@ -155,7 +155,7 @@ def values(records: list[Record]) -> list[int]:
 
 
 def test_two_mirrors_that_take_other_records_do_not_mix_their_counts(
-    primary: Cluster, backup: Cluster, tmp_path: Path
+    primary: LabCluster, backup: LabCluster, tmp_path: Path
 ) -> None:
     """One stands still while another with read_committed takes over, and wakes in the middle of its copying."""
     topic = create_topic(primary, unique("rules"))
@@ -181,7 +181,7 @@ def test_two_mirrors_that_take_other_records_do_not_mix_their_counts(
 
 
 def test_a_source_compacted_between_crash_and_resume_is_copied_to_its_last_values(
-    clusters: tuple[Cluster, Cluster], tmp_path: Path
+    clusters: tuple[LabCluster, LabCluster], tmp_path: Path
 ) -> None:
     """What the target has beyond the ledger cannot be proved any more: repeats are announced, with their number."""
     source, target = clusters
@@ -226,7 +226,7 @@ def test_a_source_compacted_between_crash_and_resume_is_copied_to_its_last_value
 
 
 def test_an_emptied_target_partition_that_moves_to_a_new_replica_goes_on(
-    primary: Cluster, trio: Cluster, tmp_path: Path
+    primary: LabCluster, trio: LabCluster, tmp_path: Path
 ) -> None:
     """Its new broker has never seen a record of ours."""
     topic = create_topic(primary, unique("moved"))
@@ -243,7 +243,7 @@ def test_an_emptied_target_partition_that_moves_to_a_new_replica_goes_on(
         assert "UNPROVEN" not in mirror.output
 
 
-def empty_and_move(cluster: Cluster, topic: str, end: int) -> None:
+def empty_and_move(cluster: LabCluster, topic: str, end: int) -> None:
     delete_records(cluster, topic, end)
     client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     try:
@@ -256,5 +256,5 @@ def empty_and_move(cluster: Cluster, topic: str, end: int) -> None:
         client.close()
 
 
-def replicas(cluster: Cluster, topic: str) -> list[int]:
+def replicas(cluster: LabCluster, topic: str) -> list[int]:
     return list(admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[0].replicas)

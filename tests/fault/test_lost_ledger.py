@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import MirrorProcess, View, create_topic, produce, unique, wait_until
 from tests.fault.checker import false_names
 from tests.fault.conftest import Start
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)
 class Copied:
     """A topic of one partition whose records are numbers, and its copy."""
 
-    def __init__(self, primary: Cluster, target: Cluster, folder: Path) -> None:
+    def __init__(self, primary: LabCluster, target: LabCluster, folder: Path) -> None:
         self.topic = create_topic(primary, unique("tail"))
         self.primary = primary
         self.target = target
@@ -78,12 +78,12 @@ class Copied:
 
 
 @pytest.fixture(scope="module")
-def three(start_clusters: Start) -> Cluster:
+def three(start_clusters: Start) -> LabCluster:
     return start_clusters([spec("three", brokers=3)])["three"].cluster
 
 
 @pytest.fixture(params=["backup", pytest.param("three", marks=pytest.mark.long)])
-def copied(primary: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> Copied:
+def copied(primary: LabCluster, request: pytest.FixtureRequest, tmp_path: Path) -> Copied:
     """Into one broker, and into three."""
     return Copied(primary, request.getfixturevalue(request.param), tmp_path)
 

@@ -13,7 +13,7 @@ from types import TracebackType
 import psutil
 from kafka import KafkaAdminClient, TopicPartition
 
-from heliograph.lab import Cluster, ClusterSpec, Lab
+from heliograph.lab import ClusterSpec, Lab, LabCluster
 from heliograph.lab.listeners import DETOUR, DETOUR_ENTRY
 from tests.cluster.mirror import MirrorProcess, View, admin, create_topic, grow_topic, unique, wait_until
 from tests.cluster.spark import Standalone, kill_tree
@@ -60,8 +60,8 @@ class World:
     def __init__(
         self,
         lab: Lab,
-        source: Cluster,
-        target: Cluster,
+        source: LabCluster,
+        target: LabCluster,
         folder: Path,
         *,
         isolation: str,
@@ -258,7 +258,7 @@ class World:
 
     # -- brokers and the network
 
-    def cluster(self, side: str) -> Cluster:
+    def cluster(self, side: str) -> LabCluster:
         return self.source if side == "source" else self.target
 
     def any_broker(self, side: str) -> int:
@@ -400,7 +400,7 @@ def tail(text: str, lines: int = 40) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def _detour(cluster: Cluster) -> str:
+def _detour(cluster: LabCluster) -> str:
     return ",".join(f"127.0.0.1:{node.extra_ports[DETOUR_ENTRY]}" for node in cluster.brokers)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from heliograph.lab import Cluster
+from heliograph.lab import LabCluster
 from tests.cluster.mirror import producer, unique
 from tests.fault.stamp import Shape, Stamp
 
@@ -29,7 +29,7 @@ _MOST_IN_TRANSACTION = 30
 class Writer:
     """Writes to every partition of a topic in turn, until told to stop."""
 
-    def __init__(self, cluster: Cluster, topic: str, shape: Shape, *, partitions: int, per_second: float) -> None:
+    def __init__(self, cluster: LabCluster, topic: str, shape: Shape, *, partitions: int, per_second: float) -> None:
         self.cluster = cluster
         self.topic = topic
         self.shape = shape

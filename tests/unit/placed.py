@@ -9,7 +9,7 @@ from heliograph.config import Settings, parse_settings
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.recovery import positions
 from heliograph.recovery.positions import Origin, Planner
@@ -105,13 +105,13 @@ class World:
         assert not ledger.unreadable
         return ledger
 
-    def lease(self, tenancy: Tenancy, *, time_ms: int = 1, term: int = 9) -> None:
+    def lease(self, tenancy: LeaseState, *, time_ms: int = 1, term: int = 9) -> None:
         """Somebody else's, of another host."""
         who = Process(owner="other", host="h9", pid=99)
         lease = Lease(holder=who, term=term, tenancy=tenancy, since_ms=0, time_ms=time_ms, lease_ms=400)
         self.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))])
 
-    async def change(self, plan: Planner, more: str = "", *, execute: bool = True) -> positions.Changed:
+    async def change(self, plan: Planner, more: str = "", *, execute: bool = True) -> positions.ChangedPositions:
         settings = self.settings(more)
         act = positions.apply_changes if execute else positions.plan_changes
         return await act(settings, settings.flows[0], plan)

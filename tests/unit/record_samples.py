@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 def ledger_samples() -> list[Sample]:
     """A record of every kind that a ledger has."""
-    claim = formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
+    claim = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
     records = [
         (formats.encode_entry_key(GROUP, "foo", 7), formats.encode_entry(honest.ENTRY)),
         (formats.encode_entry_key(GROUP, "foo", 7), formats.encode_entry(honest.ENTRY.moved(modulo=3))),

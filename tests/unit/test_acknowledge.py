@@ -14,13 +14,13 @@ import pytest
 from heliograph.cli import main
 from heliograph.config import Settings, parse_settings
 from heliograph.errors import ClusterChanged
-from heliograph.flow.loss_book import Losses
+from heliograph.flow.loss_book import LossBook
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
 from heliograph.ledger.losses import Loss
 from heliograph.recovery.acknowledge import acknowledge
-from heliograph.views.conditions import Kind
+from heliograph.views.conditions import ConditionKind
 from heliograph.views.status import FlowStatus, read_status
 from tests.fake_cluster import FakeCluster
 from tests.unit.lanes import GROUP, LEDGER
@@ -33,14 +33,14 @@ b.bootstrap.servers = {address}
 b.group.id = a-mm2
 a->b.enabled = true
 """
-CLAIM = formats.Claim(token="t", producer_id=5, source_cluster_id="source-then", target_cluster_id="cluster-b")
+CLAIM = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="source-then", target_cluster_id="cluster-b")
 FOREIGN = replace(LOSS, code="FOREIGN_WRITES", on_target=True)
 OTHER = replace(LOSS, topic="bar")
 
 
 def has_losses(status: FlowStatus) -> bool:
     """Whether the flow is not ready for what happened to its records; nobody leads it here in any case."""
-    [found] = [condition for condition in status.conditions if condition.kind is Kind.NO_LOSSES]
+    [found] = [condition for condition in status.conditions if condition.kind is ConditionKind.NO_LOSSES]
     return not found.is_true
 
 
@@ -121,7 +121,7 @@ def test_another_cluster_is_kept_as_long_as_it_is_so() -> None:
             await cluster.refresh()
             for _ in range(2):
                 ledger = await store.read_ledger(cluster, LEDGER, GROUP)
-                losses = Losses(world.flow, cluster, ledger)
+                losses = LossBook(world.flow, cluster, ledger)
                 with pytest.raises(ClusterChanged) as caught:
                     await store.claim_producer_id(
                         cluster, LEDGER, ledger, source_cluster_id="source-now", target_cluster_id="cluster-b"

@@ -14,7 +14,7 @@ from heliograph.config.settings import Flow
 from heliograph.control.acls import AclPlan, plan_acl_sync
 from heliograph.errors import ConfigError
 from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
-from heliograph.ledger.copy_names import Claim, Rank, plan_groups, plan_names
+from heliograph.ledger.copy_names import NameClaim, Rank, plan_groups, plan_names
 from heliograph.ledger.kept_acls import KeptAcls, keep, plan_kept
 from heliograph.names.policies import DefaultPolicy
 from heliograph.recovery.write_rights import plan_write_handover
@@ -44,7 +44,7 @@ def plan_of(
     flow: Flow | None = None,
     made: Mapping[Acl, Acl] | None = None,
     topics: Collection[str] = TOPICS,
-    rivals: Iterable[Mapping[str, Claim]] = (),
+    rivals: Iterable[Mapping[str, NameClaim]] = (),
     groups: Collection[str] = (),
 ) -> AclPlan:
     flow = flow or flow_of()
@@ -208,7 +208,7 @@ def test_rules_of_a_topic_that_was_refused_its_name_are_not_made_on_its_rivals_c
 
 
 def test_rules_are_not_made_on_copies_of_other_flows() -> None:
-    rivals = [{"orders": Claim(Rank.COPIED, 1, "orders", "C->B"), "ord": Claim(Rank.COPIED, 1, "ord", "C->B")}]
+    rivals = [{"orders": NameClaim(Rank.COPIED, 1, "orders", "C->B"), "ord": NameClaim(Rank.COPIED, 1, "ord", "C->B")}]
     source = [rule("orders"), rule("ord"), rule("order-lines"), prefixed("ord", user="many")]
     assert created(source, IDENTITY + PREFIXED, topics=("orders", "order-lines"), rivals=rivals) == {
         rule("order-lines"),

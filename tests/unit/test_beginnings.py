@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.flow import count_opening
 from heliograph.kafka.batch import NewRecord
-from heliograph.ledger.position_requests import Asked
+from heliograph.ledger.position_requests import SelectionSeen
 from tests.fake_cluster import LIST_OFFSETS
 from tests.unit.logs import new_records
 from tests.unit.placed import LEDGER, World, a_world, places
@@ -134,7 +134,9 @@ def test_partitions_that_could_not_begin_at_the_first_look_still_have_their_star
             async with world.leader("start.position = latest\n") as flow:
                 assert places(flow) == {("t", 0): 10, ("u", 0): 3}
                 topics = patterns_of(flow.flow.topics)
-                assert world.ledger().asked == Asked(include=topics.include, exclude=topics.exclude, waiting={"t": 2})
+                assert world.ledger().asked == SelectionSeen(
+                    include=topics.include, exclude=topics.exclude, waiting={"t": 2}
+                )
             world.source.relent()
             _appear(world)
             async with world.leader("start.position = latest\n") as flow:

@@ -8,7 +8,7 @@ import pytest
 
 from heliograph.config import Flow, Settings, parse_settings
 from heliograph.config.changes import LIVE, compare
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from tests.unit.samples import BASE
 
 
@@ -79,7 +79,7 @@ def test_epochs_take_their_new_length_at_once() -> None:
 
 def test_a_paused_flow_stays_in_the_settings_and_does_not_run() -> None:
     [flow] = load("A->B.state = paused\n").enabled_flows
-    assert flow.state is State.PAUSED
+    assert flow.state is ConnectorState.PAUSED
     assert not flow.is_running
 
 

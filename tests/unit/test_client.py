@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from heliograph.client import Decision, MirrorClient, Translated, mirror_client, names
 from heliograph.client.access import ClientSettings, read_config, read_properties
-from heliograph.client.checkpoints import Found
+from heliograph.client.checkpoints import FoundCheckpoints
 from heliograph.client.seek import decide
 from heliograph.errors import ConfigError, Unreachable
 from heliograph.kafka.cluster import Cluster
@@ -267,7 +267,7 @@ def _checkpoint(group: str = "g", topic: str = "A.x", partition: int = 0, downst
 
 
 def test_the_last_checkpoint_of_a_partition_counts_even_if_it_is_lower() -> None:
-    found = Found(lambda group: group != "other")
+    found = FoundCheckpoints(lambda group: group != "other")
     for downstream in (7, 5):
         found.take(*_checkpoint(downstream=downstream))
     found.take(*_checkpoint("h", partition=1))
@@ -277,7 +277,7 @@ def test_the_last_checkpoint_of_a_partition_counts_even_if_it_is_lower() -> None
 
 
 def test_what_is_no_checkpoint_is_counted_and_changes_nothing() -> None:
-    found = Found(lambda group: True)
+    found = FoundCheckpoints(lambda group: True)
     key, value = _checkpoint()
     found.take(key, value)
     for record in ((b"garbage", b"x"), (key, value[:5]), (key[:4], value), (None, value), (b"", b""), (None, None)):
@@ -287,7 +287,7 @@ def test_what_is_no_checkpoint_is_counted_and_changes_nothing() -> None:
 
 
 def test_a_deleted_checkpoint_is_gone() -> None:
-    found = Found(lambda group: True)
+    found = FoundCheckpoints(lambda group: True)
     found.take(*_checkpoint())
     found.take(_checkpoint()[0], None)
     found.take(_checkpoint("never")[0], None)
@@ -296,7 +296,7 @@ def test_a_deleted_checkpoint_is_gone() -> None:
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))))
 def test_garbage_is_counted_and_never_an_error(records: list[tuple[bytes | None, bytes | None]]) -> None:
-    found = Found(lambda group: True)
+    found = FoundCheckpoints(lambda group: True)
     for record in records:
         found.take(*record)
     assert found.skipped <= len(records)
@@ -355,7 +355,7 @@ def test_a_cluster_that_does_not_answer_is_an_error_of_ours() -> None:
 def test_what_was_read_in_time_is_the_answer_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def read_slowly(cluster: Cluster, topic: str, found: Found) -> None:
+    async def read_slowly(cluster: Cluster, topic: str, found: FoundCheckpoints) -> None:
         found.is_begun = True
         found.take(*_checkpoint())
         await asyncio.sleep(60)
@@ -368,7 +368,7 @@ def test_what_was_read_in_time_is_the_answer_and_counted(
 
 
 def test_a_cluster_that_is_too_slow_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(cluster: Cluster, topic: str, found: Found) -> None:
+    async def never(cluster: Cluster, topic: str, found: FoundCheckpoints) -> None:
         await asyncio.sleep(60)
 
     monkeypatch.setattr(mirror_client, "read_checkpoints", never)

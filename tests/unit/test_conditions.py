@@ -13,15 +13,15 @@ from heliograph.config.settings import Flow
 from heliograph.errors import AuthenticationFailed, Unreachable
 from heliograph.ledger import formats
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import PARTITION_STOPPED
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.source_snapshot import Contact, GroupPass, LogEnd, PassKind
 from heliograph.views.conditions import (
+    ConditionKind,
     Facts,
     FlowCondition,
-    Kind,
     Status,
     conditions_before_start,
     conditions_of,
@@ -43,7 +43,7 @@ def flow_of(more: str = "") -> Flow:
 
 def lease(**more: Any) -> Lease:
     holder = Process(owner="x", host="h1", pid=77)
-    fields: dict[str, Any] = {"tenancy": Tenancy.HELD, "since_ms": NOW - 900_000, "time_ms": NOW - 1000}
+    fields: dict[str, Any] = {"tenancy": LeaseState.HELD, "since_ms": NOW - 900_000, "time_ms": NOW - 1000}
     return Lease(holder=holder, term=3, lease_ms=6000, **fields | more)
 
 
@@ -64,19 +64,19 @@ def facts(change: Callable[[Ledger], None] = lambda _: None, **more: Any) -> Fac
     return Facts(file=FILE, ledger=ledger, now_ms=NOW, **known | more)
 
 
-def the(kind: Kind, known: Facts) -> FlowCondition:
+def the(kind: ConditionKind, known: Facts) -> FlowCondition:
     [found] = [condition for condition in conditions_of(known) if condition.kind is kind]
     return found
 
 
-def seen(kind: Kind, known: Facts) -> tuple[Status, str, int]:
+def seen(kind: ConditionKind, known: Facts) -> tuple[Status, str, int]:
     found = the(kind, known)
     return found.status, found.reason, found.since_ms
 
 
 def test_a_flow_with_which_all_is_well_is_ready() -> None:
     found = conditions_of(facts())
-    assert [condition.kind for condition in found] == list(Kind)
+    assert [condition.kind for condition in found] == list(ConditionKind)
     assert all(condition.is_true for condition in found)
     assert [condition.reason for condition in found] == [
         "LeaseHeld", "Answering", "Answering", "Copying", "InStep", "NoLosses",
@@ -101,7 +101,7 @@ def test_nobody_leads_when_the_lease_ran_out_was_given_back_or_its_holder_is_dea
         ledger.leadership.lease = lease(time_ms=old)
 
     def released(ledger: Ledger) -> None:
-        ledger.leadership.lease = lease(time_ms=old, tenancy=Tenancy.RELEASED)
+        ledger.leadership.lease = lease(time_ms=old, tenancy=LeaseState.RELEASED)
 
     def nobody(ledger: Ledger) -> None:
         ledger.leadership.lease = None
@@ -114,11 +114,11 @@ def test_nobody_leads_when_the_lease_ran_out_was_given_back_or_its_holder_is_dea
         (nobody, {}, "NoLease", 0),
     ):
         known = facts(change, is_led=False, **more)
-        assert seen(Kind.LEADING, known) == (Status.FALSE, reason, since_ms)
-        assert the(Kind.LEADING, known).message.endswith(run)
+        assert seen(ConditionKind.LEADING, known) == (Status.FALSE, reason, since_ms)
+        assert the(ConditionKind.LEADING, known).message.endswith(run)
     assert (
         "host h1 (pid 77) led, and does not renew its lease, 39 s ago"
-        in the(Kind.LEADING, facts(expired, is_led=False)).message
+        in the(ConditionKind.LEADING, facts(expired, is_led=False)).message
     )
 
 
@@ -126,12 +126,12 @@ def test_restarts_are_told_with_the_leader() -> None:
     def restarted(ledger: Ledger) -> None:
         ledger.leadership.lease = lease(restarts=3)
 
-    assert the(Kind.LEADING, facts(restarted)).message == "host h1 (pid 77) leads, 3 restarts"
+    assert the(ConditionKind.LEADING, facts(restarted)).message == "host h1 (pid 77) leads, 3 restarts"
 
 
 def test_a_flow_that_never_ran_is_not_led_and_the_rest_is_unknown() -> None:
     found = conditions_before_start(flow_of(), FILE)
-    assert [condition.kind for condition in found] == list(Kind)
+    assert [condition.kind for condition in found] == list(ConditionKind)
     assert (found[0].status, found[0].reason) == (Status.FALSE, "NeverRun")
     assert {condition.status for condition in found[1:]} == {Status.UNKNOWN}
     assert worst(found) == [found[0]]
@@ -156,7 +156,7 @@ def test_a_source_is_reachable_if_it_answered_within_the_stall_timeout(
     def silent(ledger: Ledger) -> None:
         ledger.contact = Contact(time_ms=NOW - age_ms, since_ms=NOW - 800_000)
 
-    found = the(Kind.SOURCE_REACHABLE, facts(silent, is_led=is_led, source_answers=answers))
+    found = the(ConditionKind.SOURCE_REACHABLE, facts(silent, is_led=is_led, source_answers=answers))
     assert (found.status, found.reason) == expected
     if expected[0] is Status.FALSE:
         assert found.since_ms == NOW - age_ms
@@ -169,7 +169,7 @@ def test_a_source_that_never_answered_is_not_reachable() -> None:
     def never(ledger: Ledger) -> None:
         ledger.contact = None
 
-    found = the(Kind.SOURCE_REACHABLE, facts(never, source_answers=False))
+    found = the(ConditionKind.SOURCE_REACHABLE, facts(never, source_answers=False))
     assert (found.status, found.reason, found.since) == (Status.FALSE, "NoAnswer", None)
     assert '"a" never answered' in found.message
 
@@ -179,8 +179,8 @@ def test_the_stall_timeout_is_the_flows() -> None:
         ledger.contact = Contact(time_ms=NOW - 40_000)
 
     patient = facts(silent, flow=flow_of("a->b.stall.timeout.ms = 60000\n"))
-    assert the(Kind.SOURCE_REACHABLE, patient).is_true
-    assert not the(Kind.SOURCE_REACHABLE, facts(silent, source_answers=False)).is_true
+    assert the(ConditionKind.SOURCE_REACHABLE, patient).is_true
+    assert not the(ConditionKind.SOURCE_REACHABLE, facts(silent, source_answers=False)).is_true
 
 
 # -- TargetReachable
@@ -196,16 +196,16 @@ def test_the_stall_timeout_is_the_flows() -> None:
 )
 def test_a_target_that_does_not_answer_is_all_that_is_said(error: Any, reason: str) -> None:
     found = conditions_without_target(flow_of(), error)
-    assert [condition.kind for condition in found] == list(Kind)
+    assert [condition.kind for condition in found] == list(ConditionKind)
     [fault] = worst(found)
-    assert (fault.kind, fault.status, fault.reason) == (Kind.TARGET_REACHABLE, Status.FALSE, reason)
+    assert (fault.kind, fault.status, fault.reason) == (ConditionKind.TARGET_REACHABLE, Status.FALSE, reason)
     assert "\n" not in str(fault)
     assert {condition.reason for condition in found} == {reason, "TargetUnreachable"}
 
 
 def test_a_target_is_known_to_answer_for_as_long_as_its_leader_holds_the_lease() -> None:
-    assert seen(Kind.TARGET_REACHABLE, facts()) == (Status.TRUE, "Answering", NOW - 900_000)
-    assert seen(Kind.TARGET_REACHABLE, facts(is_led=False)) == (Status.TRUE, "Answering", 0)
+    assert seen(ConditionKind.TARGET_REACHABLE, facts()) == (Status.TRUE, "Answering", NOW - 900_000)
+    assert seen(ConditionKind.TARGET_REACHABLE, facts(is_led=False)) == (Status.TRUE, "Answering", 0)
 
 
 # -- Progressing
@@ -233,15 +233,15 @@ def test_a_stopped_partition_a_refused_topic_and_a_missing_right_are_no_progress
     ):
         for is_led in (True, False):
             known = facts(change, is_led=is_led)
-            assert seen(Kind.PROGRESSING, known) == (Status.FALSE, reason, since_ms)
-            assert remedy in the(Kind.PROGRESSING, known).message
+            assert seen(ConditionKind.PROGRESSING, known) == (Status.FALSE, reason, since_ms)
+            assert remedy in the(ConditionKind.PROGRESSING, known).message
 
 
 def test_rights_that_are_missing_and_stop_nothing_are_no_fault() -> None:
     def forbid(ledger: Ledger) -> None:
         ledger.condition = formats.Condition(lacks=("x",), is_blocked=False, time_ms=NOW)
 
-    assert the(Kind.PROGRESSING, facts(forbid)).is_true
+    assert the(ConditionKind.PROGRESSING, facts(forbid)).is_true
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_records_that_wait_without_progress_are_a_stall(still_ms: int, status: S
         text = "no leader"
         ledger.take_troubles([formats.Trouble(topic="t", partition=0, code="X", text=text, final=False)])
 
-    found = the(Kind.PROGRESSING, facts(wait))
+    found = the(ConditionKind.PROGRESSING, facts(wait))
     assert found.status is status
     if status is Status.FALSE:
         assert (found.reason, found.since_ms) == ("Stalled", still_ms)
@@ -265,7 +265,7 @@ def test_records_that_wait_without_progress_are_a_stall(still_ms: int, status: S
 
 
 def test_without_a_leader_progress_is_unknown() -> None:
-    found = the(Kind.PROGRESSING, facts(is_led=False))
+    found = the(ConditionKind.PROGRESSING, facts(is_led=False))
     assert (found.status, found.reason) == (Status.UNKNOWN, "NobodyLeads")
     assert "heliograph run mm2.properties" in found.message
 
@@ -281,7 +281,7 @@ def test_groups_are_in_step_if_the_last_pass_is_younger_than_three_intervals_and
         def late(ledger: Ledger, time_ms: int = NOW - age_ms) -> None:
             ledger.passes[kind] = GroupPass(kind=kind, time_ms=time_ms, every_ms=every_ms, groups=0)
 
-        found = the(Kind.GROUPS_SYNCED, facts(late))
+        found = the(ConditionKind.GROUPS_SYNCED, facts(late))
         assert found.is_true is is_true
         if not is_true:
             assert (found.reason, found.since_ms) == ("PassOverdue", NOW - age_ms)
@@ -293,7 +293,7 @@ def test_before_the_first_pass_groups_are_not_in_step() -> None:
     def first(ledger: Ledger) -> None:
         del ledger.passes[PassKind.CHECKPOINTS]
 
-    assert seen(Kind.GROUPS_SYNCED, facts(first)) == (Status.FALSE, "NoPassYet", NOW - 900_000)
+    assert seen(ConditionKind.GROUPS_SYNCED, facts(first)) == (Status.FALSE, "NoPassYet", NOW - 900_000)
 
 
 def test_heartbeats_are_judged_by_their_own_interval() -> None:
@@ -304,8 +304,8 @@ def test_heartbeats_are_judged_by_their_own_interval() -> None:
         (None, 10**9, "InStep"),
     ):
         known = facts(heartbeat_interval_s=interval_s, heartbeat_ms=NOW - age_ms)
-        assert the(Kind.GROUPS_SYNCED, known).reason == reason
-    found = the(Kind.GROUPS_SYNCED, facts(heartbeat_ms=0))
+        assert the(ConditionKind.GROUPS_SYNCED, known).reason == reason
+    found = the(ConditionKind.GROUPS_SYNCED, facts(heartbeat_ms=0))
     assert (found.reason, found.since) == ("NoHeartbeat", None)
     assert "a->b.emit.heartbeats.enabled = false" in found.message
 
@@ -315,7 +315,7 @@ def test_groups_that_are_not_carried_over_are_no_fault(more: str) -> None:
     def none(ledger: Ledger) -> None:
         ledger.passes.clear()
 
-    assert seen(Kind.GROUPS_SYNCED, facts(none, flow=flow_of(more))) == (Status.TRUE, "NotCarriedOver", 0)
+    assert seen(ConditionKind.GROUPS_SYNCED, facts(none, flow=flow_of(more))) == (Status.TRUE, "NotCarriedOver", 0)
 
 
 # -- NoLosses
@@ -327,9 +327,13 @@ def test_a_loss_counts_until_it_is_acknowledged() -> None:
 
     opened = replace(LOSS, acknowledged_ms=0)
     known = facts(lose(*(replace(opened, partition=number) for number in range(5))))
-    assert seen(Kind.NO_LOSSES, known) == (Status.FALSE, "LossesUnacknowledged", LOSS.first_ms)
-    message = the(Kind.NO_LOSSES, known).message
+    assert seen(ConditionKind.NO_LOSSES, known) == (Status.FALSE, "LossesUnacknowledged", LOSS.first_ms)
+    message = the(ConditionKind.NO_LOSSES, known).message
     assert "and 2 more; take note with" in message
     assert "\"heliograph acknowledge mm2.properties --flow 'a->b'\"" in message
-    assert seen(Kind.NO_LOSSES, facts(lose(replace(opened, acknowledged_ms=NOW)))) == (Status.TRUE, "NoLosses", NOW)
-    assert the(Kind.NO_LOSSES, facts(lose(replace(opened, code="FOREIGN_WRITES")))).is_true
+    assert seen(ConditionKind.NO_LOSSES, facts(lose(replace(opened, acknowledged_ms=NOW)))) == (
+        Status.TRUE,
+        "NoLosses",
+        NOW,
+    )
+    assert the(ConditionKind.NO_LOSSES, facts(lose(replace(opened, code="FOREIGN_WRITES")))).is_true

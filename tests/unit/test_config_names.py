@@ -8,7 +8,7 @@ import pytest
 
 from heliograph.client import MirrorClient, Translated, mirror_client
 from heliograph.client.access import read_config, read_properties
-from heliograph.client.checkpoints import Found, Wanted
+from heliograph.client.checkpoints import FoundCheckpoints, Wanted
 from heliograph.config import inspect_content, parse_settings
 from heliograph.config.changes import compare
 from heliograph.config.convert import convert
@@ -181,7 +181,7 @@ def client_of(tmp_path: Path, more: str) -> MirrorClient:
 
 
 def checkpoints(monkeypatch: pytest.MonkeyPatch, **offsets: int) -> None:
-    async def read(_: Cluster, __: str, found: Found) -> None:
+    async def read(_: Cluster, __: str, found: FoundCheckpoints) -> None:
         found.is_begun = found.is_complete = True
         for group, offset in offsets.items():
             found.take(*checkpoint(group.replace("_", "-"), offset))

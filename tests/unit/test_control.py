@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
+from heliograph.control.checkpoints import GroupPosition, last_of, plan_checkpoints
 from heliograph.control.source_watch import Watch, plan_log_ends
 from heliograph.errors import Unreachable
 from heliograph.kafka.admin.commits import Commit
@@ -38,7 +38,7 @@ def checkpoint(upstream: int, downstream: int, metadata: str = "") -> Checkpoint
 
 def news(upstream: int, downstream: int, before: Checkpoint | None, *, end: int = 10_000) -> list[Checkpoint]:
     last = {} if before is None else last_of([before])
-    return plan_checkpoints({KEY: Standing(upstream, downstream, "", end)}, last)
+    return plan_checkpoints({KEY: GroupPosition(upstream, downstream, "", end)}, last)
 
 
 # -- checkpoints
@@ -64,7 +64,7 @@ def test_a_checkpoint_past_what_is_mirrored_is_taken_back() -> None:
 
 def test_a_checkpoint_that_the_ledger_knows_to_lead_too_far_is_taken_back() -> None:
     """The target's topic was made anew, and filled again from a source that had lost its first 300 records."""
-    refilled = Standing(500, 200, "", 700, is_exact=True)
+    refilled = GroupPosition(500, 200, "", 700, is_exact=True)
     assert plan_checkpoints({KEY: refilled}, last_of([checkpoint(500, 500)])) == [checkpoint(500, 200)]
     assert plan_checkpoints({KEY: refilled}, last_of([checkpoint(500, 200)])) == []
 
@@ -87,7 +87,7 @@ def test_checkpoints_are_monotonic_unless_the_group_goes_back(steps: list[tuple[
     last: dict[tuple[str, TopicPartition], Checkpoint] = {}
     for upstream, downstream in steps:
         before = last.get(KEY)
-        for item in plan_checkpoints({KEY: Standing(upstream, downstream, "", 100)}, last):
+        for item in plan_checkpoints({KEY: GroupPosition(upstream, downstream, "", 100)}, last):
             assert before is None or item.downstream > before.downstream or item.upstream < before.upstream
             last |= last_of([item])
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heliograph.errors import CorruptBatch, DataError
 from heliograph.kafka.batch import HEADER_SIZE, check_crc, encode_batch, parse_header
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
-from heliograph.lane.partition_copy import MAX_IN_FLIGHT, TRANSITIONS, PartitionCopy, State
+from heliograph.lane.partition_copy import MAX_IN_FLIGHT, TRANSITIONS, CopyState, PartitionCopy
 from heliograph.ledger.model import MEMORY_MS, SEQUENCE_MODULUS, Entry
 from tests.fake_cluster.partition import FakePartition, as_transactional
 from tests.unit.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, new_records, plain_batch
@@ -67,8 +67,8 @@ def large_batches(count: int, *, timestamp: int = 1_000) -> tuple[FakePartition,
 # -- states ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
-def test_only_the_transitions_of_the_table_are_taken(before: State, after: State) -> None:
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(CopyState, CopyState)))
+def test_only_the_transitions_of_the_table_are_taken(before: CopyState, after: CopyState) -> None:
     copy = new_copy()
     copy.state = before
     if after in TRANSITIONS[before]:
@@ -80,7 +80,7 @@ def test_only_the_transitions_of_the_table_are_taken(before: State, after: State
 
 
 def test_released_is_the_end() -> None:
-    assert not TRANSITIONS[State.RELEASED]
+    assert not TRANSITIONS[CopyState.RELEASED]
 
 
 def test_doubt_drops_the_queue_and_keeps_what_is_in_flight() -> None:
@@ -89,7 +89,7 @@ def test_doubt_drops_the_queue_and_keeps_what_is_in_flight() -> None:
     copy.take(fetched(log, 0))
     assert copy.next_piece(now_ms=0, small_bytes=1_000) is not None
     copy.doubt(ERROR)
-    assert copy.state is State.DRAINING
+    assert copy.state is CopyState.DRAINING
     assert str(copy.error) == str(ERROR)
     assert (copy.has_work, copy.queued_bytes, copy.is_drained) == (False, 0, False)
     assert copy.next_piece(now_ms=0, small_bytes=1_000) is None
@@ -103,8 +103,8 @@ def test_settling_goes_on_from_the_entry_that_was_found() -> None:
     copy.next_piece(now_ms=0, small_bytes=1_000)
     copy.doubt(ERROR)
     copy.in_flight.clear()
-    copy.enter(State.WAITING)
-    copy.enter(State.SETTLING)
+    copy.enter(CopyState.WAITING)
+    copy.enter(CopyState.SETTLING)
     found = ENTRY.moved(n=2, source_offset=2, target_offset=7, our_end=7, run_source=2, run_target=7)
     copy.settled(found)
     assert copy.dirty
@@ -120,7 +120,7 @@ def test_a_released_copy_sends_nothing() -> None:
     copy = new_copy()
     copy.take(fetched(log, 0))
     copy.doubt(ERROR)
-    copy.enter(State.WAITING)
+    copy.enter(CopyState.WAITING)
     copy.release(ERROR)
     assert not copy.has_work
     assert copy.next_piece(now_ms=0, small_bytes=1_000) is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heliograph.client import MirrorClient
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow, Settings
-from heliograph.control.checkpoints import Carrier, Standing
+from heliograph.control.checkpoints import GroupCheckpoints, GroupPosition
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.driver.driver import Driver
 from heliograph.flow.flow import FlowDriver
@@ -355,7 +355,7 @@ class Groups:
     def __init__(self, text: str, names: list[str], patch: pytest.MonkeyPatch) -> None:
         [self.flow] = drivers(BASE + text)
         self.there = names
-        self.carrier = Carrier(self.flow, OffsetSyncs(self.flow))
+        self.carrier = GroupCheckpoints(self.flow, OffsetSyncs(self.flow))
 
         async def list_groups(_: object) -> dict[str, GroupListing]:
             return {name: GroupListing(group_id=name, state="Empty", kind=CLASSIC) for name in self.there}
@@ -390,7 +390,7 @@ def test_checkpoints_and_offsets_have_the_name_on_the_target(monkeypatch: pytest
     monkeypatch.setattr(groups.carrier, "_translate", lambda where, offset: Translation(offset + 10))
     where, remote = TopicPartition("t", 0), TopicPartition("A.t", 0)
     found = groups.carrier._standings({"billing": {where: Commit(5, "m")}}, {where: (remote, 0)})
-    assert found == {("eu-billing", remote): Standing(5, 15, "m", 50, is_exact=True)}
+    assert found == {("eu-billing", remote): GroupPosition(5, 15, "m", 50, is_exact=True)}
 
 
 # -- translate

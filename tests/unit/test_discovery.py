@@ -19,7 +19,7 @@ from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.ledger.formats import Trouble
-from heliograph.ledger.source_snapshot import Change, Changed, change_of
+from heliograph.ledger.source_snapshot import ChangeKind, TopicChange, change_of
 from tests.fake_cluster import CREATE_TOPICS, DESCRIBE_CONFIGS, LIST_OFFSETS, METADATA, FakeCluster
 from tests.unit.logs import new_records
 
@@ -65,22 +65,22 @@ def test_what_is_gone_is_told_with_its_reason_and_of_many_a_few_are_named() -> N
     [
         ({"t": 2}, {"t": 2}, None),
         ({}, {"t": 2}, None),
-        ({"t": 2}, {}, Changed.GONE),
-        ({}, {}, Changed.GONE),
-        ({"t": 2}, {"t": 3}, Changed.RESIZED),
-        ({"t": 2}, {"t": 1}, Changed.RESIZED),
+        ({"t": 2}, {}, ChangeKind.GONE),
+        ({}, {}, ChangeKind.GONE),
+        ({"t": 2}, {"t": 3}, ChangeKind.RESIZED),
+        ({"t": 2}, {"t": 1}, ChangeKind.RESIZED),
     ],
 )
 def test_a_lane_sees_that_a_topic_is_gone_or_has_other_partitions(
-    before: dict[str, int], now: dict[str, int], change: Changed | None
+    before: dict[str, int], now: dict[str, int], change: ChangeKind | None
 ) -> None:
     assert change_of(catalogue(before).topics.get("t"), catalogue(now).topics.get("t")) is change
 
 
 def test_a_lane_sees_another_leader_and_another_leader_epoch() -> None:
     first = catalogue({"t": 2}).topics["t"]
-    assert change_of(first, catalogue({"t": 2}, leader=2).topics["t"]) is Changed.MOVED
-    assert change_of(first, catalogue({"t": 2}, epoch=1).topics["t"]) is Changed.MOVED
+    assert change_of(first, catalogue({"t": 2}, leader=2).topics["t"]) is ChangeKind.MOVED
+    assert change_of(first, catalogue({"t": 2}, epoch=1).topics["t"]) is ChangeKind.MOVED
 
 
 # -- a leader --------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_deleted_topic_leaves_the_plan_is_named_once_and_its_copy_stays(caplog
         async with a_world() as world, world.leader() as flow:
             before = dict(flow.entries)
             flow.note_trouble(Trouble(topic="u", partition=0, code="BROKER_REFUSED", text="no such topic", final=False))
-            flow.note_change(Change(topic="u", what=Changed.GONE))
+            flow.note_change(TopicChange(topic="u", what=ChangeKind.GONE))
             assert flow.changed.is_set()
             world.source.delete("u")
             assert await flow.discover()
@@ -199,8 +199,8 @@ def test_a_topic_that_lanes_do_not_find_is_looked_at_until_they_do() -> None:
 
     async def test() -> None:
         async with a_world() as world, world.leader() as flow:
-            flow.note_change(Change(topic="t", what=Changed.GONE))
-            flow.note_change(Change(topic="u", what=Changed.MOVED))
+            flow.note_change(TopicChange(topic="t", what=ChangeKind.GONE))
+            flow.note_change(TopicChange(topic="u", what=ChangeKind.MOVED))
             await flow.discover()
             assert flow.missed == {"t"}
             flow.note_trouble(Trouble(topic="t", partition=1, code="", text="", final=False))

@@ -85,7 +85,8 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
         (
             "claim",
             *formats.encode_claim(
-                "A-mm2", formats.Claim(token="0" * 32, producer_id=5, source_cluster_id="S", target_cluster_id="T")
+                "A-mm2",
+                formats.ProducerClaim(token="0" * 32, producer_id=5, source_cluster_id="S", target_cluster_id="T"),
             ),
         ),
         ("order", *formats.encode_order("A-mm2", formats.Order(owner="me", end_epoch=9))),

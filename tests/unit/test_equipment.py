@@ -12,7 +12,7 @@ from pathlib import Path
 import heliograph
 from heliograph.driver.spark.executor_check import (
     LANE_PACKAGES,
-    Equipment,
+    ExecutorCheck,
     abi_here,
     describe_lacks,
     equipment_here,
@@ -20,7 +20,7 @@ from heliograph.driver.spark.executor_check import (
 )
 from heliograph.driver.spark.executor_packages import pack_modules, pack_package
 
-WHOLE = Equipment(host="w1", python="3.11.7", abi=".cpython-311.so", heliograph=heliograph.__version__)
+WHOLE = ExecutorCheck(host="w1", python="3.11.7", abi=".cpython-311.so", heliograph=heliograph.__version__)
 BARE = replace(WHOLE, host="w2", missing=("crc32c", "pyarrow"))
 
 

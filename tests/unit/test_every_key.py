@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from heliograph.config import Loaded, inspect_content
-from heliograph.config.keys.client_settings import ADMIN, CONNECTION, ROLES, Kind
+from heliograph.config.keys.client_settings import ADMIN, CONNECTION, ROLES, ValueKind
 from heliograph.config.keys.key import Effect, Key, Where
 from heliograph.config.keys.lookup import find_key
 from heliograph.config.keys.table import KEYS
@@ -100,9 +100,9 @@ def value_of(key: Key) -> str:
         return FAMILIES[key.name][1]
     if key.choices:
         return next(choice for choice in reversed(key.choices) if choice != key.default)
-    if key.kind is Kind.BOOLEAN:
+    if key.kind is ValueKind.BOOLEAN:
         return "false" if key.default == "true" else "true"
-    if key.kind in (Kind.SHORT, Kind.INT, Kind.LONG):
+    if key.kind in (ValueKind.SHORT, ValueKind.INT, ValueKind.LONG):
         return str(int(key.default or "6") + 1)
     return "something"
 

@@ -12,12 +12,12 @@ import pytest
 from heliograph.config import parse_settings
 from heliograph.flow import flow as flow_module
 from heliograph.flow.flow import FlowDriver
-from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.ledger import store
 from heliograph.ledger.counts import Past, Start
 from heliograph.ledger.formats import Trouble
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.loss_outcomes import Outcome
 from heliograph.ledger.model import LedgerRow
 from heliograph.ledger.runs import OpenPage, Page, Run
@@ -112,8 +112,8 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
 def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) -> None:
     flow = driver()
     me, other = (Process(owner=name, host=f"host-{name}", pid=7) for name in ("me", "other"))
-    flow.tenure = Tenure(flow, me, lease_ms=lambda: 6000)
-    lease = Lease(holder=other, term=1, tenancy=Tenancy.HELD, since_ms=0, time_ms=0, lease_ms=6000)
+    flow.tenure = LeaseHolder(flow, me, lease_ms=lambda: 6000)
+    lease = Lease(holder=other, term=1, tenancy=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
     flow.ledger.leadership.take(lease, 0.0)
     flow.ledger.partition(("t", 0)).take_entry(ENTRY)
     flow.note_trouble(Trouble(topic="t", partition=0, code="SECOND_WRITER", text="SECOND_WRITER: x", final=False))
@@ -131,7 +131,7 @@ def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) 
 def test_a_flow_that_another_leads_gives_nothing_out() -> None:
     flow = driver()
     assert given_out(flow) == [0, 1]
-    flow.tenure = Tenure(flow, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
+    flow.tenure = LeaseHolder(flow, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
     assert given_out(flow) == []
 
 

@@ -14,16 +14,15 @@ from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import formats
 from heliograph.ledger.kept_acls import KeptAcls
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import Entry
-from heliograph.ledger.position_requests import Asked, Wish
+from heliograph.ledger.position_requests import PositionRequest, SelectionSeen
 from heliograph.ledger.rejected_records import Rejected
 from heliograph.ledger.runs import Page, Run
 from heliograph.ledger.source_snapshot import (
-    Change,
-    Changed,
+    ChangeKind,
     Contact,
     GroupCommit,
     GroupMember,
@@ -32,13 +31,14 @@ from heliograph.ledger.source_snapshot import (
     LogEnds,
     PassKind,
     SeenGroup,
+    TopicChange,
 )
 
 CONTACT = Contact(time_ms=1_700_000_000_000, since_ms=1_699_999_000_000)
 PASS = GroupPass(kind=PassKind.COMMITS, time_ms=1_700_000_000_000, every_ms=1000, groups=12)
 LOG_ENDS = LogEnds(topic="foo", time_ms=1_700_000_000_000, ends=(LogEnd(99, 1_699_999_999_000), LogEnd(-1, 0)))
 STILL = LogEnds(topic="foo", time_ms=1, ends=(LogEnd(99, 5, 6), LogEnd(-1, 0)))
-CHANGE = Change(topic="foo", what=Changed.RESIZED)
+CHANGE = TopicChange(topic="foo", what=ChangeKind.RESIZED)
 GROUP = SeenGroup(
     group="billing",
     state="Stable",
@@ -50,7 +50,7 @@ GROUP = SeenGroup(
 LEASE = Lease(
     holder=Process(owner="me", host="h1", pid=77, place="boot/1", born=9),
     term=4,
-    tenancy=Tenancy.HELD,
+    tenancy=LeaseState.HELD,
     since_ms=1_700_000_000_000,
     time_ms=1_700_000_002_000,
     lease_ms=6000,
@@ -74,8 +74,8 @@ ACLS = KeptAcls(
     handed=frozenset({Acl(principal="User:app", operation=Operation.ALL, **ORDERS)}),
 )
 NO_ACLS = KeptAcls(kind=ResourceType.GROUP, pattern=Pattern.PREFIXED, name="billing")
-WISH = Wish(topic="foo", partition=7, time_ms=1_700_000_000_000, offset=50)
-ASKED = Asked(include=("foo.*",), exclude=("__.*",), waiting={"foo": 8})
+WISH = PositionRequest(topic="foo", partition=7, time_ms=1_700_000_000_000, offset=50)
+ASKED = SelectionSeen(include=("foo.*",), exclude=("__.*",), waiting={"foo": 8})
 PAGE = replace(Page.of(100, 220, 3, [Run(100, 130, 10), Run(111, 140, 100)], target=0), by_lane=True)
 
 ENTRY = Entry(
@@ -227,9 +227,9 @@ def test_an_entry_with_nonsense_for_leader_epochs_is_none(lineage: bytes) -> Non
         ),
         (
             formats.encode_claim(
-                "g", formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
+                "g", formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
             ),
-            formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T"),
+            formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T"),
         ),
         (
             formats.encode_condition("g", CONDITION),

@@ -22,7 +22,7 @@ from heliograph.kafka.types import BrokerAddress
 from heliograph.lane import lane as lane_module
 from heliograph.lane.flow_lane import FlowLane
 from heliograph.lane.lane import Lane
-from heliograph.lane.partition_copy import State
+from heliograph.lane.partition_copy import CopyState
 from heliograph.ledger.model import LedgerRow
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, FakePartition
 from tests.fake_cluster.partition import Appended
@@ -165,7 +165,7 @@ class _Watched(FlowLane):
 def _is_over() -> bool:
     """Everything is copied, or passed over where a damaged offset said so, or given back."""
     copies = _Watched.latest._copies
-    return all(copy.state is State.RELEASED or copy.entry.source_offset >= BATCHES * PER_BATCH for copy in copies)
+    return all(copy.state is CopyState.RELEASED or copy.entry.source_offset >= BATCHES * PER_BATCH for copy in copies)
 
 
 async def lane_case(chance: random.Random) -> tuple[int, Counter[str]]:
@@ -198,11 +198,11 @@ def _judge(world: World, row: LedgerRow, *, can_be_told: bool) -> None:
     partition = world.target.partition("a.t", row.partition)
     assert isinstance(partition, StrictPartition)
     assert not partition.corrupt, "a batch was sent with a wrong checksum"
-    assert row.error_code or row.state == State.COPYING.value, row
+    assert row.error_code or row.state == CopyState.COPYING.value, row
     if can_be_told:
         copied = world.copied(row.partition)
         assert copied == numbers(len(copied)), "records are lost, doubled or out of order"
-        assert row.state == State.RELEASED.value or len(copied) == BATCHES * PER_BATCH, row
+        assert row.state == CopyState.RELEASED.value or len(copied) == BATCHES * PER_BATCH, row
 
 
 allowed: set[BrokerAddress] = set()

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.client.checkpoints import Found
+from heliograph.client.checkpoints import FoundCheckpoints
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.driver.spark.arrow_rows import lanes_table
@@ -36,9 +36,9 @@ from heliograph.ledger.lost_records import lost_records
 from heliograph.ledger.mm2_offset_syncs import SyncRule, SyncStore
 from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
 from heliograph.ledger.model import Assignment, EpochPlan
-from heliograph.ledger.position_requests import Asked, Wish, first_asked
+from heliograph.ledger.position_requests import PositionRequest, SelectionSeen, first_asked
 from heliograph.ledger.runs import Page
-from heliograph.ledger.source_snapshot import Change, Contact, LogEnds, SeenGroup
+from heliograph.ledger.source_snapshot import Contact, LogEnds, SeenGroup, TopicChange
 from tests.unit.record_samples import GROUP, Sample, ledger_samples, mm2_samples, position_samples, spoil
 from tests.unit.samples import BASE
 from tests.unit.test_formats import ENTRY
@@ -85,18 +85,18 @@ def encoded(record: formats.LedgerRecord) -> tuple[bytes, bytes | None]:
             )
         case Loss():
             return formats.encode_loss(GROUP, record)
-        case Contact() | LogEnds() | SeenGroup() | Change():
+        case Contact() | LogEnds() | SeenGroup() | TopicChange():
             return formats.encode_seen(GROUP, record)
         case KeptAcls():
             return formats.encode_acls(GROUP, record)
-        case Wish() | Asked():
+        case PositionRequest() | SelectionSeen():
             return record.encode(GROUP)
         case _:
             return _ENCODERS[type(record)](GROUP, record)
 
 
 _ENCODERS: dict[type, Callable[[str, Any], tuple[bytes, bytes | None]]] = {
-    formats.Claim: formats.encode_claim,
+    formats.ProducerClaim: formats.encode_claim,
     formats.Order: formats.encode_order,
     formats.Trouble: formats.encode_trouble,
     formats.Throttle: formats.encode_throttle,
@@ -159,7 +159,7 @@ def _use(ledger: Ledger, record: formats.LedgerRecord) -> None:
         case Lease():
             with contextlib.suppress(LeaseLost):
                 ledger.leadership.next_bid(ME, lease_ms=6000, now_ms=1)
-        case Asked():
+        case SelectionSeen():
             first_asked(flow(), record, is_new=False)
         case _:
             pass
@@ -201,7 +201,7 @@ def positions_case(chance: random.Random) -> str:
 
 def mm2_case(chance: random.Random) -> str:
     sample = spoil(chance.choice(SAMPLES["mm2"]), chance)
-    found = Found(lambda _: True)
+    found = FoundCheckpoints(lambda _: True)
     found.take(*sample)
     outcome = "refused"
     for parse in (OffsetSync.parse, Checkpoint.parse, Heartbeat.parse):

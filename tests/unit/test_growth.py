@@ -25,7 +25,7 @@ from heliograph.lane.fetch_memory import FetchMemory
 from heliograph.lane.fetcher import Fetcher
 from heliograph.ledger import store
 from heliograph.ledger.model import Side
-from heliograph.outage_log import Spell, Waits
+from heliograph.outage_log import Outage, Waits
 from tests.fake_cluster import FakeCluster, FakeGroup
 from tests.unit.logs import ENTRY, row_of
 from tests.unit.placed import LEDGER, a_world
@@ -41,7 +41,7 @@ WORKFORCE = Workforce(frozenset("1"), 1)
 
 
 def test_a_long_outage_with_ever_new_causes_is_remembered_in_part() -> None:
-    spell = Spell()
+    spell = Outage()
     for number in range(100_000):
         assert spell.is_news(f"no answer to request {number}")
         spell.is_news("the cause that comes again")
@@ -154,7 +154,7 @@ def test_checkpoints_of_groups_that_are_gone_are_forgotten() -> None:
         async with a_world() as world, world.leader("a->b.topics = t\n") as flow:
             await world.copy(flow, "t", 0)
             await store.read_on(flow.target, LEDGER, flow.ledger)
-            carrier = carrying.Carrier(flow, OffsetSyncs(flow))
+            carrier = carrying.GroupCheckpoints(flow, OffsetSyncs(flow))
             for number in range(20):
                 world.source.groups = {f"batch-{number}": FakeGroup(commits={("t", 0): (5, "", -1)})}
                 await carrier.refresh_groups()

@@ -19,7 +19,7 @@ from heliograph.driver.driver import Driver
 from heliograph.driver.plan import Workforce
 from heliograph.errors import BrokerRefused, SparkFailed
 from heliograph.flow import supervisor as life_module
-from heliograph.flow.supervisor import STEADY_S, FlowLife
+from heliograph.flow.supervisor import STEADY_S, FlowSupervisor
 from heliograph.lane import fetch_memory
 from heliograph.lane import lane as lane_module
 from heliograph.lane.lane import Lane
@@ -180,7 +180,7 @@ def test_a_flow_whose_cluster_keeps_it_from_answering_lanes_holds_up_no_plan(mon
 
         async with running(epochs) as (driver, broken, _):
             broken.take_rows = take_rows
-            life: FlowLife = driver._lives[0]
+            life: FlowSupervisor = driver._lives[0]
             await until(lambda: epochs.planned == [{BROKEN, SOUND}])
             driver._replan.set()
             await until(lambda: len(epochs.planned) == 2)

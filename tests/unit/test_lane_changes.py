@@ -14,16 +14,16 @@ import pytest
 
 from heliograph.driver import driver as driver_module
 from heliograph.flow import supervisor as life_module
-from heliograph.flow.supervisor import FlowLife, Surroundings
+from heliograph.flow.supervisor import DriverServices, FlowSupervisor
 from heliograph.ledger.lease import Process
-from heliograph.ledger.source_snapshot import Change, Changed
+from heliograph.ledger.source_snapshot import ChangeKind, TopicChange
 from tests.unit.lanes import World, recent, run
 from tests.unit.test_driver import Executors, driver_on
 from tests.unit.test_flow import driver as flow_driver
 
 
-def changes(world: World) -> list[Change]:
-    return [record for record in world.ledger() if isinstance(record, Change)]
+def changes(world: World) -> list[TopicChange]:
+    return [record for record in world.ledger() if isinstance(record, TopicChange)]
 
 
 # -- what lanes tell ---------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def test_a_deleted_topic_is_told_and_the_others_go_on() -> None:
                 await lane.until_copied(3, 0)
                 world.source.delete("t")
                 await lane.until(lambda: bool(changes(world)))
-            assert set(changes(world)) == {Change(topic="t", what=Changed.GONE)}
+            assert set(changes(world)) == {TopicChange(topic="t", what=ChangeKind.GONE)}
             assert [row.state for row in lane.rows] == ["copying", "copying"]
 
     run(test())
@@ -54,7 +54,7 @@ def test_a_target_that_is_gone_is_told() -> None:
                 world.target.delete("a.t")
                 world.source.append("t", 0, recent(3, 3))
                 await lane.until(lambda: bool(changes(world)))
-            assert set(changes(world)) == {Change(topic="t", what=Changed.GONE)}
+            assert set(changes(world)) == {TopicChange(topic="t", what=ChangeKind.GONE)}
 
     run(test())
 
@@ -69,10 +69,10 @@ def test_a_leader_that_moved_and_partitions_that_came_are_told() -> None:
                 world.source.move_leader("t", 0, 2)
                 world.source.append("t", 0, recent(3, 3))
                 await lane.until_copied(6)
-                await lane.until(lambda: Change(topic="t", what=Changed.MOVED) in changes(world))
+                await lane.until(lambda: TopicChange(topic="t", what=ChangeKind.MOVED) in changes(world))
                 world.source.grow("t", 3)
                 world.source.move_leader("t", 0, 1)
-                await lane.until(lambda: Change(topic="t", what=Changed.RESIZED) in changes(world))
+                await lane.until(lambda: TopicChange(topic="t", what=ChangeKind.RESIZED) in changes(world))
 
     run(test())
 
@@ -102,7 +102,7 @@ class Looks:
         self.soon = 0
         self.flow = flow_driver(more)
         self._found, self._takes_s = found, takes_s
-        around = Surroundings(
+        around = DriverServices(
             report=lambda line: None,
             replan=lambda: None,
             replan_soon=self._plan_soon,
@@ -112,7 +112,7 @@ class Looks:
             is_copying=lambda: True,
             lease_ms=lambda: 6000,
         )
-        self.life = FlowLife(self.flow, Process(owner="me", host="h", pid=1), around)
+        self.life = FlowSupervisor(self.flow, Process(owner="me", host="h", pid=1), around)
         self.flow.tenure = None  # without a lease the flow is ours
         cast("Any", self.flow).discover = self._look
 
@@ -146,7 +146,7 @@ def test_a_swarm_of_changes_is_one_look_and_one_wish_for_a_plan(monkeypatch: pyt
         looks = Looks(found=True)
         async with looks.looking():
             for index in range(100):
-                looks.life._hear(Change(topic=f"t{index}", what=Changed.MOVED))
+                looks.life._hear(TopicChange(topic=f"t{index}", what=ChangeKind.MOVED))
                 await asyncio.sleep(0)
             await looks.until(lambda: looks.soon > 0)
             await asyncio.sleep(0.1)
@@ -165,7 +165,7 @@ def test_looks_that_take_long_leave_time_for_the_rest(monkeypatch: pytest.Monkey
         looks = Looks(found=False, takes_s=0.05)
         async with looks.looking():
             for number in (1, 2, 3):
-                looks.life._hear(Change(topic="t", what=Changed.MOVED))
+                looks.life._hear(TopicChange(topic="t", what=ChangeKind.MOVED))
                 await looks.until(partial(_has_looked, looks, number))
         pauses = [later - sooner for sooner, later in zip(looks.at, looks.at[1:], strict=False)]
         assert all(pause >= 0.05 * (1 + life_module.LOOK_SHARE) for pause in pauses)
@@ -183,7 +183,7 @@ def test_a_topic_that_lanes_miss_is_looked_at_again_soon_even_without_refresh(mo
         async with looks.looking():
             await asyncio.sleep(0.1)
             assert not looks.at
-            looks.life._hear(Change(topic="t", what=Changed.GONE))
+            looks.life._hear(TopicChange(topic="t", what=ChangeKind.GONE))
             await looks.until(lambda: len(looks.at) >= 3)
             looks.flow.missed.clear()
             await asyncio.sleep(0.05)

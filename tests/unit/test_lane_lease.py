@@ -13,7 +13,7 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.lane import leader_watch
 from heliograph.lane.lane import Lane
 from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, Process, Tenancy, clock
+from heliograph.ledger.lease import Lease, LeaseState, Process, clock
 from tests.fake_cluster import FETCH, Call
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
 
@@ -22,7 +22,7 @@ TERM = 4
 
 def renew(world: World, owner: str = OWNER, term: int = TERM) -> None:
     holder = Process(owner=owner, host="h", pid=1)
-    lease = Lease(holder=holder, term=term, tenancy=Tenancy.HELD, since_ms=0, time_ms=0, lease_ms=6000)
+    lease = Lease(holder=holder, term=term, tenancy=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
     world.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heliograph.ledger.lease import LANE_SHARE, Leadership, Lease, Process, Tenancy
+from heliograph.ledger.lease import LANE_SHARE, Leadership, Lease, LeaseState, Process
 
 LEASE_MS = 6000
 LEASE_S = LEASE_MS / 1000
@@ -17,7 +17,7 @@ def process(owner: str) -> Process:
     return Process(owner=owner, host=f"host-{owner}", pid=ord(owner[0]))
 
 
-def lease(owner: str, term: int, tenancy: Tenancy = Tenancy.HELD) -> Lease:
+def lease(owner: str, term: int, tenancy: LeaseState = LeaseState.HELD) -> Lease:
     return Lease(holder=process(owner), term=term, tenancy=tenancy, since_ms=0, time_ms=0, lease_ms=LEASE_MS)
 
 
@@ -32,29 +32,29 @@ def seen(*records: Lease) -> Leadership:
 
 
 def test_the_first_bid_of_a_term_wins() -> None:
-    assert seen(lease("a", 1, Tenancy.BID), lease("b", 1, Tenancy.BID)).is_led_by("a", 1)
+    assert seen(lease("a", 1, LeaseState.BID), lease("b", 1, LeaseState.BID)).is_led_by("a", 1)
 
 
 def test_a_higher_term_wins_and_a_lower_one_changes_nothing() -> None:
-    leadership = seen(lease("a", 1), lease("b", 2, Tenancy.BID), lease("a", 1))
+    leadership = seen(lease("a", 1), lease("b", 2, LeaseState.BID), lease("a", 1))
     assert leadership.is_led_by("b", 2)
     assert leadership.seen_at == 1.0
 
 
 def test_a_winner_whose_bid_was_compacted_away_is_known_by_his_renewal() -> None:
-    assert seen(lease("b", 1, Tenancy.BID), lease("a", 1)).is_led_by("a", 1)
-    assert seen(lease("a", 1), lease("b", 1, Tenancy.BID)).is_led_by("a", 1)
+    assert seen(lease("b", 1, LeaseState.BID), lease("a", 1)).is_led_by("a", 1)
+    assert seen(lease("a", 1), lease("b", 1, LeaseState.BID)).is_led_by("a", 1)
 
 
 def test_a_lease_lasts_from_the_last_renewal_that_was_seen() -> None:
-    leadership = seen(lease("a", 1, Tenancy.BID), lease("a", 1), lease("a", 1))
+    leadership = seen(lease("a", 1, LeaseState.BID), lease("a", 1), lease("a", 1))
     assert not leadership.is_free(2 + LEASE_S - 0.001)
     assert leadership.is_free(2 + LEASE_S)
 
 
 def test_nobody_waits_for_a_lease_that_was_given_back_or_never_taken() -> None:
     assert Leadership().is_free(0.0)
-    assert seen(lease("a", 1), lease("a", 1, Tenancy.RELEASED)).is_free(1.0)
+    assert seen(lease("a", 1), lease("a", 1, LeaseState.RELEASED)).is_free(1.0)
 
 
 def test_the_other_leader_is_the_present_one_or_the_one_before_us() -> None:
@@ -139,7 +139,7 @@ class Contender:
 
     def release(self, now: float) -> None:
         if self.leads(now) and self.renewal is None:
-            self.log.append(lease(self.name, self.term, Tenancy.RELEASED))
+            self.log.append(lease(self.name, self.term, LeaseState.RELEASED))
             self.term = 0
 
 
@@ -199,8 +199,8 @@ def test_never_do_two_lead_at_the_same_time(skews: list[float], steps: list[tupl
             assert winners.setdefault(leader.term, leader.name) == leader.name
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.sampled_from(list(Tenancy))), max_size=30))
-def test_observers_who_read_all_agree_however_late_they_read(records: list[tuple[str, int, Tenancy]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.sampled_from(list(LeaseState))), max_size=30))
+def test_observers_who_read_all_agree_however_late_they_read(records: list[tuple[str, int, LeaseState]]) -> None:
     early, late = Leadership(), Leadership()
     leases = [lease(owner, term, tenancy) for owner, term, tenancy in records]
     for now, record in enumerate(leases):

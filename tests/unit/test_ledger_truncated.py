@@ -16,10 +16,10 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import formats, store
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.lost_records import lost_records
-from heliograph.ledger.position_requests import Wish
+from heliograph.ledger.position_requests import PositionRequest
 from heliograph.ledger.runs import Page, Run
 from tests.fake_cluster import FakeCluster
 from tests.unit.flows import flow_between
@@ -32,7 +32,7 @@ from tests.unit.test_lane_lease import TERM, renew
 from tests.unit.test_tenure import LEASE_MS, Contender, contenders, leases
 
 WHERE = ("foo", 7)
-CLAIM = formats.Claim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
+CLAIM = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_a_page_that_was_deleted_does_not_come_back_and_a_newer_one_stays() -> N
 
 
 def test_a_wish_that_was_fulfilled_does_not_come_back() -> None:
-    wish = Wish(topic="foo", partition=7, time_ms=ENTRY.time_ms - 1, offset=3)
+    wish = PositionRequest(topic="foo", partition=7, time_ms=ENTRY.time_ms - 1, offset=3)
     fresh = replace(wish, partition=8, time_ms=ENTRY.time_ms + 1)
     before = ledger_of(entry_record())
     now = ledger_of(entry_record(), wish.encode(SAMPLES_GROUP), fresh.encode(SAMPLES_GROUP))
@@ -386,7 +386,7 @@ def test_a_lane_that_begins_beyond_the_end_of_its_ledger_copies() -> None:
     async def test() -> None:
         async with World() as world:
             holder = Process(owner=OWNER, host="h", pid=1)
-            lease = Lease(holder=holder, term=TERM, tenancy=Tenancy.HELD, since_ms=0, time_ms=0, lease_ms=60_000)
+            lease = Lease(holder=holder, term=TERM, tenancy=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=60_000)
             world.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))] * 4)
             world.target.partition(LEDGER, 0).expire(2)
             async with world.lane(term=TERM, lease_ms=60_000, ledger_end=50) as lane:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.config import parse_settings
-from heliograph.flow.loss_book import Losses
+from heliograph.flow.loss_book import LossBook
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
@@ -191,7 +191,7 @@ class Book:
     def __init__(self, more: str = "", *, ledger: Ledger | None = None) -> None:
         settings = parse_settings(CONFIG + more)
         self.ledger = ledger or Ledger(group_id="g")
-        self.losses = Losses(settings.flows[0], Cluster("b", (), client_id="test"), self.ledger)
+        self.losses = LossBook(settings.flows[0], Cluster("b", (), client_id="test"), self.ledger)
 
     def meets(self, code: str = "DATA_LOST", details: dict[str, Any] | None = None) -> GoOn | Stop:
         return self.losses.answer(("t", 0), Outcome(code, "text", AT, LOST if details is None else details))

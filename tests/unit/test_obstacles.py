@@ -21,7 +21,7 @@ from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from tests.fake_cluster import FETCH, Call, FakeCluster
 from tests.unit.logs import ENTRY
 
@@ -87,13 +87,13 @@ class Other:
         lease = Lease(
             holder=Process(owner="o", host="h", pid=1),
             term=1,
-            tenancy=Tenancy.HELD if self.is_led else Tenancy.RELEASED,
+            tenancy=LeaseState.HELD if self.is_led else LeaseState.RELEASED,
             since_ms=0,
             time_ms=int(time.time() * 1000) - self.age_ms,
             lease_ms=6000,
         )
         pairs = (
-            formats.encode_claim(GROUP, formats.Claim(token="x", producer_id=1, **self.claim)),
+            formats.encode_claim(GROUP, formats.ProducerClaim(token="x", producer_id=1, **self.claim)),
             formats.encode_lease(GROUP, lease),
             (formats.encode_entry_key(GROUP, self.topic, 0), formats.encode_entry(self.entry)),
         )

@@ -22,7 +22,7 @@ from heliograph.names.policies import POLICIES, IdentityPolicy, OwnPolicy, make_
 from heliograph.names.renaming import RenamingPolicy
 from heliograph.preflight.applications import mirrored_topics
 from heliograph.rights.required import flow_rights
-from heliograph.views.topic_views import Reading, Side, State, topic_views
+from heliograph.views.topic_views import Reading, TopicSide, TopicState, topic_views
 from tests.unit.samples import BASE
 
 NAMING = (Path(__file__).parents[2] / "docs" / "naming.md").read_text()
@@ -198,7 +198,7 @@ def test_a_policy_that_fails_for_a_name_concerns_that_topic_alone(method: str) -
     assert (plan.wanted, list(plan.refused)) == ({"a": "A.a"}, ["bad"])
     assert all(follows_configs(flow, topic) for topic in plan.wanted)
     states = {view.topic: view.state for view in topic_views(flow, reading_of(["a", "bad"]))}
-    assert states == {"a": State.NOT_LED, "bad": State.REFUSED}
+    assert states == {"a": TopicState.NOT_LED, "bad": TopicState.REFUSED}
     assert "A.a" in mirrored_topics([flow], ["A.a", "A.bad", "bad"])
 
 
@@ -212,9 +212,9 @@ def test_a_topic_that_a_filter_fails_for_is_shown_as_refused() -> None:
     flow = flow_of("topic.filter.class = python:faulty.Wrong\n")
     views = {view.topic: view for view in topic_views(flow, reading_of(["a", "bad", "no"]))}
     assert {topic: view.state for topic, view in views.items()} == {
-        "a": State.NOT_LED,
-        "bad": State.REFUSED,
-        "no": State.NOT_MIRRORED,
+        "a": TopicState.NOT_LED,
+        "bad": TopicState.REFUSED,
+        "no": TopicState.NOT_MIRRORED,
     }
     assert views["bad"].target_topic is None
     assert "accepts('bad') failed: ZeroDivisionError" in views["bad"].error
@@ -233,9 +233,9 @@ def test_a_setting_that_a_filter_fails_for_is_not_copied_and_named() -> None:
 def reading_of(topics: Sequence[str]) -> Reading:
     """Of a flow that never ran."""
     return Reading(
-        source=Side(dict.fromkeys(topics, 1), {}),
+        source=TopicSide(dict.fromkeys(topics, 1), {}),
         seen_s=None,
-        target=Side({}, {}),
+        target=TopicSide({}, {}),
         before={},
         entries={},
         troubles={},

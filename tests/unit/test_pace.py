@@ -14,7 +14,7 @@ from heliograph.driver.plan import key_of
 from heliograph.driver.rate_shares import FLOOR, plan_shares, share_out
 from heliograph.flow.throttling import Throttling
 from heliograph.lane import flusher
-from heliograph.lane.rate_limiter import BURST_S, PORTION_S, Pace
+from heliograph.lane.rate_limiter import BURST_S, PORTION_S, RateLimiter
 from heliograph.ledger import formats
 from heliograph.ledger.formats import LIMIT
 from heliograph.ledger.model import Assignment, EpochPlan
@@ -27,7 +27,7 @@ from tests.unit.test_throttle import Clock
 # -- the bucket
 
 
-def send(pace: Pace, clock: Clock, sizes: list[int], *, seconds: float) -> list[tuple[float, int]]:
+def send(pace: RateLimiter, clock: Clock, sizes: list[int], *, seconds: float) -> list[tuple[float, int]]:
     """What a lane with these batches sends, one after the other, in so long; (time, bytes) of each."""
     sent: list[tuple[float, int]] = []
     until = clock.now + seconds
@@ -50,7 +50,7 @@ def test_in_no_stretch_of_time_more_is_sent_than_the_rate_a_burst_and_a_batch(
     rate: int, sizes: list[int], idle_s: float
 ) -> None:
     clock = Clock()
-    pace = Pace(rate, clock)
+    pace = RateLimiter(rate, clock)
     clock.now += idle_s
     sent = send(pace, clock, sizes, seconds=1e12)
     assert [size for _, size in sent] == sizes
@@ -64,7 +64,7 @@ def test_in_no_stretch_of_time_more_is_sent_than_the_rate_a_burst_and_a_batch(
 @given(rate=st.integers(200_000, 100_000_000), per_second=st.integers(30, 500))
 def test_with_enough_to_send_the_rate_is_reached(rate: int, per_second: int) -> None:
     clock = Clock()
-    pace = Pace(rate, clock)
+    pace = RateLimiter(rate, clock)
     size, count = rate // per_second, 3 * per_second
     took_s = [at for at, _ in send(pace, clock, [size] * count, seconds=1e12)][-1] - 100.0
     assert count * size / took_s == pytest.approx(rate, rel=0.05)
@@ -72,7 +72,7 @@ def test_with_enough_to_send_the_rate_is_reached(rate: int, per_second: int) -> 
 
 def test_what_was_not_sent_in_a_pause_is_not_saved_up() -> None:
     clock = Clock()
-    pace = Pace(1000, clock)
+    pace = RateLimiter(1000, clock)
     assert pace.allowance() == 0, "nor is it at the start"
     clock.now += 3600
     assert pace.allowance() == BURST_S * 1000
@@ -80,7 +80,7 @@ def test_what_was_not_sent_in_a_pause_is_not_saved_up() -> None:
 
 def test_a_batch_is_never_cut_and_a_large_one_is_paid_for_before_the_next() -> None:
     clock = Clock()
-    pace = Pace(1000, clock)
+    pace = RateLimiter(1000, clock)
     clock.now += 1
     pace.spend(5000)
     assert pace.allowance() < 0
@@ -89,7 +89,7 @@ def test_a_batch_is_never_cut_and_a_large_one_is_paid_for_before_the_next() -> N
 
 def test_a_higher_rate_takes_effect_on_a_debt_and_a_lower_one_does_not() -> None:
     clock = Clock()
-    pace = Pace(1000, clock)
+    pace = RateLimiter(1000, clock)
     pace.spend(5000)
     pace.set(10_000)
     assert pace.wait_s() == pytest.approx(0.5 + PORTION_S)
@@ -99,7 +99,7 @@ def test_a_higher_rate_takes_effect_on_a_debt_and_a_lower_one_does_not() -> None
 
 def test_the_time_that_was_waited_is_counted() -> None:
     clock = Clock()
-    pace = Pace(1000, clock)
+    pace = RateLimiter(1000, clock)
     pace.spend(2000)
     wait_s = pace.wait_s()
     clock.now += 1

@@ -15,9 +15,9 @@ from heliograph.config.start_points import LATEST, StartPoint
 from heliograph.errors import ConfigError, LeaseLost
 from heliograph.flow.flow import FlowDriver
 from heliograph.ledger import store
-from heliograph.ledger.lease import Tenancy
+from heliograph.ledger.lease import LeaseState
 from heliograph.ledger.model import Entry
-from heliograph.ledger.position_requests import Wish
+from heliograph.ledger.position_requests import PositionRequest
 from heliograph.recovery import positions
 from heliograph.recovery.offsets_file import Given
 from heliograph.recovery.positions import Origin, Planner, to_given, to_nothing, to_point
@@ -216,7 +216,7 @@ def test_a_plan_changes_nothing_and_says_who_leads() -> None:
             assert [change.row()["outcome"] for change in changed.changes] == ["planned"]
             assert changed.leader == ""
             assert [world.target.partition(topic, 0).end for topic in INTERNAL] == before
-            world.lease(Tenancy.HELD, time_ms=1 << 45)
+            world.lease(LeaseState.HELD, time_ms=1 << 45)
             assert (await world.change(to_nothing(None, None), execute=False)).leader == "host h9 (pid 99)"
 
     asyncio.run(test())
@@ -227,12 +227,12 @@ def test_while_somebody_leads_nothing_is_changed_and_he_is_named() -> None:
         async with a_world() as world:
             async with world.leader() as flow:
                 await world.copy(flow, "t", 0)
-            world.lease(Tenancy.HELD)
+            world.lease(LeaseState.HELD)
 
             async def renew() -> None:
                 for time_ms in range(2, 100):
                     await asyncio.sleep(0.1)
-                    world.lease(Tenancy.HELD, time_ms=time_ms)
+                    world.lease(LeaseState.HELD, time_ms=time_ms)
 
             renewing = asyncio.ensure_future(renew())
             before = world.stored()
@@ -245,15 +245,15 @@ def test_while_somebody_leads_nothing_is_changed_and_he_is_named() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("tenancy", [Tenancy.HELD, Tenancy.RELEASED], ids=["silent", "gave it back"])
-def test_when_the_leader_is_gone_positions_are_changed_and_the_lease_is_given_back(tenancy: Tenancy) -> None:
+@pytest.mark.parametrize("tenancy", [LeaseState.HELD, LeaseState.RELEASED], ids=["silent", "gave it back"])
+def test_when_the_leader_is_gone_positions_are_changed_and_the_lease_is_given_back(tenancy: LeaseState) -> None:
     async def test() -> None:
         async with a_world() as world:
             world.lease(tenancy)
             await world.change(to_point("t", 0, 4))
             lease = world.ledger().leadership.lease
             assert lease is not None
-            assert (lease.term, lease.tenancy) == (10, Tenancy.RELEASED)
+            assert (lease.term, lease.tenancy) == (10, LeaseState.RELEASED)
             assert lease.holder.owner != "other"
 
     asyncio.run(test())
@@ -266,7 +266,7 @@ def test_whoever_is_overtaken_while_writing_writes_no_wish(monkeypatch: pytest.M
 
             async def slowly(*given: Any) -> None:
                 await write(*given)
-                world.lease(Tenancy.BID, term=99)
+                world.lease(LeaseState.BID, term=99)
                 [driver] = drivers
                 await store.read_on(driver.target, LEDGER, driver.ledger)
 
@@ -417,7 +417,7 @@ def test_entries_and_wishes_of_the_ledger_and_stored_positions_give_one_position
         source_topic_id="0" * 32, target_topic_id="0" * 32, count=0, n=0, source_offset=10, target_offset=0,
         our_end=0, run_source=0, run_target=0,
     )  # fmt: skip
-    wish = Wish(topic="t", partition=0, time_ms=1, offset=4)
+    wish = PositionRequest(topic="t", partition=0, time_ms=1, offset=4)
     assert positions.position_of(None, None, None) == (None, Origin.NONE)
     assert positions.position_of(None, 7, None) == (7, Origin.OTHERS)
     assert positions.position_of(entry, 7, None) == (10, Origin.COPIED)

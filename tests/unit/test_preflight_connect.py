@@ -21,7 +21,7 @@ from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lab.pki import Authority, Signed
 from heliograph.preflight import probe as probe_module
-from heliograph.preflight.access import Access, list_accesses
+from heliograph.preflight.access import ClusterLogin, list_accesses
 from heliograph.preflight.certificate import Certificate, judge
 from heliograph.preflight.check import read_app_security
 from heliograph.preflight.connect import Look, look_at
@@ -45,8 +45,8 @@ def authority() -> Authority:
     return Authority()
 
 
-def access(*addresses: BrokerAddress, security: Security = PLAINTEXT) -> Access:
-    return Access(alias="A", roles=("admin", "consumer"), bootstrap=addresses, security=security)
+def access(*addresses: BrokerAddress, security: Security = PLAINTEXT) -> ClusterLogin:
+    return ClusterLogin(alias="A", roles=("admin", "consumer"), bootstrap=addresses, security=security)
 
 
 async def looked(*addresses: BrokerAddress, security: Security = PLAINTEXT) -> Look:

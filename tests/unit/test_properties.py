@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.config.files.properties import parse_properties
-from heliograph.config.findings import Entry, Place, Report
+from heliograph.config.findings import ConfigEntry, FilePlace, Report
 from heliograph.config.load import read_bytes
 from heliograph.errors import ConfigError
 
@@ -55,13 +55,13 @@ def test_lines_count_comments_continuations_and_all_line_ends() -> None:
 def test_later_duplicate_wins_with_a_warning() -> None:
     report = Report("mm2.properties")
     entries = parse_properties(b"a=1\nb=2\na=3\n", report)
-    assert entries["a"] == Entry("a", "3", Place("mm2.properties", 3))
+    assert entries["a"] == ConfigEntry("a", "3", FilePlace("mm2.properties", 3))
     [finding] = report.findings
     assert str(finding) == 'mm2.properties:3:1: "a" is given twice; line 3 replaces line 1'
 
 
 def test_a_column_is_that_of_the_key() -> None:
-    assert parse_properties(b"a=1\n   b=2\n", Report("f"))["b"].place == Place("f", 2, 4)
+    assert parse_properties(b"a=1\n   b=2\n", Report("f"))["b"].place == FilePlace("f", 2, 4)
 
 
 @pytest.mark.parametrize("text", [r"topics = LH\.ORDERS", r"topics = \w+", r"a = \\\d"])
@@ -86,7 +86,7 @@ def test_bad_escape_names_its_line() -> None:
 def test_latin_1_is_read_with_a_warning() -> None:
     report = Report("f")
     assert parse_properties("a=1\nb=é".encode("latin-1"), report)["b"].value == "é"
-    assert report.findings[0].place == Place("f", 2)
+    assert report.findings[0].place == FilePlace("f", 2)
 
 
 def test_missing_file_is_a_config_error(tmp_path: Path) -> None:

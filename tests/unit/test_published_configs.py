@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_file
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
@@ -37,7 +37,7 @@ def test_published_file_has_no_error_and_no_unknown_key(name: str) -> None:
     assert loaded.is_resource == (not name.endswith(".properties"))
     settings = loaded.valid_settings()
     assert settings.enabled_flows == settings.flows
-    assert {flow.state for flow in settings.flows} == {State.RUNNING}
+    assert {flow.state for flow in settings.flows} == {ConnectorState.RUNNING}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_file
 from heliograph.config.settings import Flow
@@ -140,7 +140,7 @@ def test_regions_carry_groups_over_where_a_checkpoint_connector_is(region: Regio
         assert flow.checkpoints is None
         return
     checkpoints = checkpoints_of(flow)
-    assert checkpoints.state is State.RUNNING
+    assert checkpoints.state is ConnectorState.RUNNING
     assert checkpoints.interval_s == 60
     assert checkpoints.sync_group_offsets
     assert checkpoints.sync_group_offsets_interval_s == 60
@@ -167,7 +167,11 @@ def test_regions_have_heartbeats_only_in_the_backup(region: Region, index: int) 
     assert list(settings.heartbeat_pairs()) == ([(NA, EU)] if region.heartbeats else [])
     assert (heartbeats is not None) is region.heartbeats
     if heartbeats is not None:
-        assert (heartbeats.state, heartbeats.interval_s, heartbeats.replication_factor) == (State.RUNNING, 60, 3)
+        assert (heartbeats.state, heartbeats.interval_s, heartbeats.replication_factor) == (
+            ConnectorState.RUNNING,
+            60,
+            3,
+        )
 
 
 @pytest.mark.parametrize("region", REGIONS, ids=lambda region: region.file)

@@ -14,10 +14,10 @@ from heliograph.client.checkpoints import Translated
 from heliograph.client.ledger import _translated
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
-from heliograph.control.checkpoints import Standing, last_of, plan_checkpoints
+from heliograph.control.checkpoints import GroupPosition, last_of, plan_checkpoints
 from heliograph.driver.plan import plan_epoch, together, useful_lanes
 from heliograph.errors import DataError
-from heliograph.flow.partition_mapping import Places
+from heliograph.flow.partition_mapping import PartitionMapping
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.partition_copy import PartitionCopy
@@ -114,7 +114,7 @@ def test_whatever_grows_and_whatever_is_set_no_two_copies_meet_under_one_id_and_
         if setting == "none":
             targets = max(targets, sources - 1)  # grown, and then the source grew again
         target = catalogue("a.t", targets, target_id)
-        places = Places(flow_of(setting), known, source=catalogue("t", sources, 99), target=target)
+        places = PartitionMapping(flow_of(setting), known, source=catalogue("t", sources, 99), target=target)
         current = UUID(int=target_id).hex
         for where in places.present(["t"], begun=known):
             modulo, entry = places.modulo(where), known.get(where)
@@ -136,7 +136,7 @@ def test_whatever_grows_and_whatever_is_set_no_two_copies_meet_under_one_id_and_
 
 def test_a_target_that_grows_leaves_copies_where_they_are_and_that_is_said() -> None:
     known = {("t", p): ENTRY.moved(target_topic_id=UUID(int=1).hex, modulo=3) for p in range(7)}
-    places = Places(flow_of("modulo"), known, source=catalogue("t", 8, 9), target=catalogue("a.t", 5, 1))
+    places = PartitionMapping(flow_of("modulo"), known, source=catalogue("t", 8, 9), target=catalogue("a.t", 5, 1))
     assert [places.target(("t", p)) for p in (4, 7)] == [TopicPartition("a.t", 1), TopicPartition("a.t", 1)]
     assert places.rows({("t", 7): 0, ("t", 1): 32767}) == {2, 0}
     assert places.rows({("t", 7): 32768}) == {ROWS_OF_A_TURN + 2}
@@ -414,8 +414,8 @@ def test_a_group_without_a_commit_beside_one_is_to_be_given_a_place() -> None:
 def test_a_shared_checkpoint_goes_back_with_any_of_its_partitions() -> None:
     where = TopicPartition("a.t", 0)
     before = Checkpoint(group="g", topic="a.t", partition=0, upstream=5, downstream=105, metadata="")
-    low = Standing(9, 90, "", 200).with_neighbour(Standing(40, 140, "", 300))
-    assert low == Standing(9, 90, "", 300, is_shared=True)
+    low = GroupPosition(9, 90, "", 200).with_neighbour(GroupPosition(40, 140, "", 300))
+    assert low == GroupPosition(9, 90, "", 300, is_shared=True)
     assert [item.downstream for item in plan_checkpoints({("g", where): low}, last_of([before]))] == [90]
-    alone = Standing(9, 90, "", 300)
+    alone = GroupPosition(9, 90, "", 300)
     assert plan_checkpoints({("g", where): alone}, last_of([before])) == [], "MirrorMaker 2's rule, where it is one"

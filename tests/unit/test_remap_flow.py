@@ -13,7 +13,7 @@ import pytest
 from heliograph.client.ledger import translate_groups
 from heliograph.config import parse_settings
 from heliograph.config.settings import Settings
-from heliograph.control.checkpoints import Carrier
+from heliograph.control.checkpoints import GroupCheckpoints
 from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord
@@ -62,9 +62,9 @@ class World:
         finally:
             flow.close()
 
-    def claims(self) -> list[formats.Claim]:
+    def claims(self) -> list[formats.ProducerClaim]:
         found = [formats.parse_ledger(GROUP, r.key, r.value) for r in self.target.partition(LEDGER, 0).records()]
-        return [word for word in found if isinstance(word, formats.Claim)]
+        return [word for word in found if isinstance(word, formats.ProducerClaim)]
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and
             await copy_all(world, flow, 10)
             commits = {("t", p): (offset, "", -1) for p, offset in HAS_READ.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            carrier = Carrier(flow, OffsetSyncs(flow))
+            carrier = GroupCheckpoints(flow, OffsetSyncs(flow))
             await carrier.carry()
             await carrier.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
@@ -154,7 +154,7 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
             world.source.append("t", 6, new_records(0, 10))
             commits = {("t", p): (offset, "", -1) for p, offset in {0: 3, 3: 3, 6: 5, 1: 2, 4: 0}.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            carrier = Carrier(flow, OffsetSyncs(flow))
+            carrier = GroupCheckpoints(flow, OffsetSyncs(flow))
             await carrier.carry()
             await carrier.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
@@ -171,7 +171,7 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
 def test_of_two_claims_of_a_row_the_first_counts() -> None:
     ledger = Ledger(group_id=GROUP)
     for token, producer_id, row in (("a", 1, 0), ("b", 2, 1), ("c", 3, 1), ("d", 4, 0)):
-        claim = formats.Claim(
+        claim = formats.ProducerClaim(
             token=token, producer_id=producer_id, source_cluster_id="S", target_cluster_id="T", row=row
         )
         ledger.take(*formats.encode_claim(GROUP, claim))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.files.parts import State
+from heliograph.config.files.parts import ConnectorState
 from heliograph.config.findings import Severity
 from heliograph.config.load import inspect_content
 from heliograph.errors import ConfigError
@@ -284,9 +284,9 @@ def test_unknown_field_that_resembles_nothing_is_a_warning() -> None:
 def test_no_replicas_mean_paused() -> None:
     settings = load(with_mirror("sourceConnector: {}\ncheckpointConnector: {}").replace("replicas: 1", "replicas: 0"))
     (flow,) = settings.flows
-    assert (flow.enabled, flow.is_running, flow.state) == (True, False, State.PAUSED)
+    assert (flow.enabled, flow.is_running, flow.state) == (True, False, ConnectorState.PAUSED)
     assert flow.checkpoints is not None
-    assert flow.checkpoints.state is State.PAUSED
+    assert flow.checkpoints.state is ConnectorState.PAUSED
     assert [note.what for note in settings.findings if note.rule == "paused"] == [
         '"spec.replicas" is 0: all flows of this document are paused'
     ]
@@ -303,17 +303,17 @@ def test_replicas_must_be_a_number(value: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
-        ("{}", State.RUNNING),
-        ("{state: running}", State.RUNNING),
-        ("{state: paused}", State.PAUSED),
-        ("{state: stopped}", State.STOPPED),
-        ("{pause: true}", State.PAUSED),
-        ("{pause: 'true'}", State.PAUSED),
-        ("{pause: false}", State.RUNNING),
-        ("{pause: true, state: running}", State.RUNNING),
+        ("{}", ConnectorState.RUNNING),
+        ("{state: running}", ConnectorState.RUNNING),
+        ("{state: paused}", ConnectorState.PAUSED),
+        ("{state: stopped}", ConnectorState.STOPPED),
+        ("{pause: true}", ConnectorState.PAUSED),
+        ("{pause: 'true'}", ConnectorState.PAUSED),
+        ("{pause: false}", ConnectorState.RUNNING),
+        ("{pause: true, state: running}", ConnectorState.RUNNING),
     ],
 )
-def test_state_of_a_connector(fields: str, state: State) -> None:
+def test_state_of_a_connector(fields: str, state: ConnectorState) -> None:
     loaded = inspect(with_mirror(f"sourceConnector: {fields}"))
     assert loaded.valid_settings().flows[0].state is state
     assert len(of(loaded, "old-name")) == ("pause:" in fields)
@@ -325,7 +325,11 @@ def test_each_connector_has_a_state_of_its_own() -> None:
     ).flows
     assert flow.checkpoints is not None
     assert flow.heartbeats is not None
-    assert (flow.state, flow.checkpoints.state, flow.heartbeats.state) == (State.RUNNING, State.STOPPED, State.PAUSED)
+    assert (flow.state, flow.checkpoints.state, flow.heartbeats.state) == (
+        ConnectorState.RUNNING,
+        ConnectorState.STOPPED,
+        ConnectorState.PAUSED,
+    )
 
 
 def test_unknown_state_is_refused() -> None:

@@ -18,7 +18,7 @@ from heliograph.errors import ConfigError
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.restarts import Restarts, restart_delay_s
 from heliograph.ledger.loss_outcomes import Outcome
-from heliograph.outage_log import Spell, Waits
+from heliograph.outage_log import Outage, Waits
 from tests.unit.logs import ENTRY
 from tests.unit.resources import inspect, with_mirror
 from tests.unit.test_flow import driver as flow_driver
@@ -204,7 +204,7 @@ def test_partitions_that_failed_are_copied_again_and_those_that_a_policy_stopped
 
 def test_a_spell_is_news_once_for_each_cause_and_its_end_once() -> None:
     clock = Clock()
-    spell = Spell(clock)
+    spell = Outage(clock)
     assert spell.end() == ""
     assert [spell.is_news(text) for text in ("one", "one", "other", "one")] == [True, False, True, False]
     clock.now += 12.34

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from heliograph import cli
-from heliograph.config import Entry, Loaded, Settings, inspect_content, inspect_file
+from heliograph.config import ConfigEntry, Loaded, Settings, inspect_content, inspect_file
 from heliograph.config.convert import convert
 from heliograph.config.findings import Report, Severity
 from heliograph.config.secrets import MASK, Resolver, find_placeholders, fingerprint, shown_reference
@@ -45,8 +45,8 @@ spec:
 """
 
 
-def resolve(value: str, *, key: str = "A.client.id", report: Report | None = None, **resolver: Any) -> Entry:
-    return Resolver(**resolver).resolve(Entry(key, value), report or Report("f"))
+def resolve(value: str, *, key: str = "A.client.id", report: Report | None = None, **resolver: Any) -> ConfigEntry:
+    return Resolver(**resolver).resolve(ConfigEntry(key, value), report or Report("f"))
 
 
 def missing(value: str, *, offline: bool = False, folder: Path | None = None) -> str:
@@ -496,7 +496,7 @@ def test_objects_print_names_only() -> None:
     assert isinstance(loaded.settings, Settings)
     assert isinstance(loaded, Loaded)
     assert repr(loaded.settings) == "<settings of f.properties: A->B>"
-    assert repr(Entry("a", MARKER, None, MARKER)) == "Entry(key='a', place=None, is_missing=False)"
+    assert repr(ConfigEntry("a", MARKER, None, MARKER)) == "ConfigEntry(key='a', place=None, is_missing=False)"
     assert "SHOULD_NOT_BE_SEEN" not in repr(Resolver(environment={"X": "SHOULD_NOT_BE_SEEN"}))
 
 

@@ -20,7 +20,7 @@ from heliograph.driver.driver import Driver
 from heliograph.errors import BrokerRefused, InternalError, ProtocolError, Unreachable, named
 from heliograph.flow import supervisor as life_module
 from heliograph.flow.flow import FlowDriver
-from heliograph.flow.supervisor import FlowLife
+from heliograph.flow.supervisor import FlowSupervisor
 from heliograph.kafka.log import append, fetch_partition
 from heliograph.ledger import formats, store
 from heliograph.ledger.mm2_records import Checkpoint
@@ -147,7 +147,7 @@ def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, FlowLife]]:
+async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, FlowSupervisor]]:
     """A driver with the flow's life as it is while it leads, without lanes and without a lease."""
     driver = Driver(world.settings(more), NoEpochs(), report=lambda _: None, beside=loops_beside)
     [life] = driver._lives
@@ -170,12 +170,12 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
         (FlowDriver, "discover"),
         (FlowDriver, "look_at_rights"),
         (FlowDriver, "look_at_throttling"),
-        (FlowLife, "_hear"),
+        (FlowSupervisor, "_hear"),
         (source_watch.Watch, "look"),
         (source_watch.Watch, "prune"),
         (offset_syncs.OffsetSyncs, "publish"),
-        (carrying.Carrier, "refresh_groups"),
-        (carrying.Carrier, "carry"),
+        (carrying.GroupCheckpoints, "refresh_groups"),
+        (carrying.GroupCheckpoints, "carry"),
         (topic_configs.ConfigSync, "look"),
         (acls.AclSync, "sync"),
     ],
@@ -467,7 +467,7 @@ def test_a_group_that_cannot_be_carried_costs_itself_alone_and_is_carried_when_i
                 "odd": FakeGroup(commits={("t", p): (0, metadata, -1) for p in range(partitions)}),
                 "other": FakeGroup(commits={("t", 0): (0, "", -1)}),
             }
-            carrier = carrying.Carrier(flow, offset_syncs.OffsetSyncs(flow))
+            carrier = carrying.GroupCheckpoints(flow, offset_syncs.OffsetSyncs(flow))
             for _ in range(2):
                 carrier._emission._due = 0.0
                 await carrier.read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.flow.partition_table import Standing
+from heliograph.flow.partition_table import PartitionTable
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.model import NOT_LATE
 from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID
@@ -12,7 +12,7 @@ WHERE = ("t", 0)
 
 
 def test_nothing_is_on_its_way_in_a_first_count_and_after_all_was_answered() -> None:
-    standing = Standing()
+    standing = PartitionTable()
     standing.take_opened({WHERE: ENTRY})
     assert standing.late_ms(WHERE) == NOT_LATE
     standing.take_row(row_of(late_ms=0))
@@ -22,26 +22,26 @@ def test_nothing_is_on_its_way_in_a_first_count_and_after_all_was_answered() -> 
 
 
 def test_a_later_count_knows_nothing_of_what_the_one_before_sent() -> None:
-    standing = Standing()
+    standing = PartitionTable()
     standing.take_opened({WHERE: ENTRY.moved(count=3)})
     assert standing.late_ms(WHERE) == 0
 
 
 def test_the_wait_for_late_batches_goes_on_from_lane_to_lane() -> None:
-    standing = Standing()
+    standing = PartitionTable()
     standing.take_row(row_of(late_ms=3000))
     assert 3000 <= standing.late_ms(WHERE) < 60_000
 
 
 def test_after_lanes_were_lost_something_may_be_on_its_way() -> None:
-    standing = Standing()
+    standing = PartitionTable()
     standing.take_opened({WHERE: ENTRY})
     standing.take_written(Ledger(group_id="g"))
     assert standing.late_ms(WHERE) == 0
 
 
 def test_counts_go_on_when_a_producer_id_has_used_up_its_epochs() -> None:
-    standing = Standing()
+    standing = PartitionTable()
     assert standing.next_count(WHERE) == 0
     standing.take_opened({WHERE: ENTRY.moved(count=COUNTS_OF_AN_ID - 1)})
     assert standing.next_count(WHERE) == COUNTS_OF_AN_ID
@@ -51,7 +51,7 @@ def test_counts_go_on_when_a_producer_id_has_used_up_its_epochs() -> None:
 
 
 def test_what_a_lost_lane_wrote_under_the_id_before_is_older() -> None:
-    ledger, standing = Ledger(group_id="g"), Standing()
+    ledger, standing = Ledger(group_id="g"), PartitionTable()
     now = ENTRY.moved(count=COUNTS_OF_AN_ID)
     for entry in (now, ENTRY.moved(count=COUNTS_OF_AN_ID - 1, n=9, source_offset=9)):
         ledger.partition(WHERE).take_entry(entry)
@@ -62,7 +62,7 @@ def test_what_a_lost_lane_wrote_under_the_id_before_is_older() -> None:
 
 
 def test_a_partition_is_the_first_of_a_term_until_a_lane_has_settled_it() -> None:
-    standing = Standing()
+    standing = PartitionTable()
     assert standing.is_unsettled(WHERE)
     standing.take_row(row_of(unseen=True))
     assert standing.is_unsettled(WHERE)
@@ -73,7 +73,7 @@ def test_a_partition_is_the_first_of_a_term_until_a_lane_has_settled_it() -> Non
 
 
 def test_the_next_count_is_above_all_that_are_known_to_be_used() -> None:
-    standing = Standing()
+    standing = PartitionTable()
     assert standing.next_count(WHERE, 4) == 5
     standing.take_opened({WHERE: ENTRY.moved(count=7)})
     assert (standing.next_count(WHERE, 4), standing.next_count(WHERE, 9)) == (8, 10)

@@ -16,7 +16,7 @@ from heliograph.config.settings import Flow
 from heliograph.config.start_points import BEGINNING, EARLIEST, LATEST, StartPoint, parse_point
 from heliograph.errors import ConfigError
 from heliograph.flow.start_positions import NONE, place_start
-from heliograph.ledger.position_requests import Asked, Wish, asked_now, first_asked
+from heliograph.ledger.position_requests import PositionRequest, SelectionSeen, asked_now, first_asked
 from tests.unit.logs import ENTRY
 from tests.unit.samples import BASE, patterns_of
 
@@ -173,11 +173,11 @@ def test_a_flow_that_has_copied_nothing_yet_is_asked_for_all_the_first_time() ->
 
 def test_what_appears_among_what_was_asked_for_is_new() -> None:
     now = flow("start.position = latest\nA->B.topics = orders.*, payments\n")
-    before = Asked(include=("orders.*",), exclude=patterns_of(now.topics).exclude)
+    before = SelectionSeen(include=("orders.*",), exclude=patterns_of(now.topics).exclude)
     is_first = first_asked(now, before, is_new=False)
     assert [is_first((topic, 0)) for topic in ("orders", "orders2", "payments")] == [False, False, True]
     before = asked_now(now, before, {"orders": 2, "payments": 2}, begun={("orders", 0)}, is_first=is_first)
-    assert before == Asked(
+    assert before == SelectionSeen(
         include=("orders.*", "payments"), exclude=patterns_of(now.topics).exclude, waiting={"payments": 2}
     )
     is_first = first_asked(now, before, is_new=False)
@@ -193,7 +193,7 @@ def test_what_appears_among_what_was_asked_for_is_new() -> None:
 def test_where_all_begins_at_its_first_record_nobody_is_written_down_as_waiting() -> None:
     now = flow()
     asked = asked_now(now, None, {"orders": 9}, begun=(), is_first=first_asked(now, None, is_new=True))
-    assert asked == Asked(include=patterns_of(now.topics).include, exclude=patterns_of(now.topics).exclude)
+    assert asked == SelectionSeen(include=patterns_of(now.topics).include, exclude=patterns_of(now.topics).exclude)
 
 
 @pytest.mark.parametrize(
@@ -206,5 +206,5 @@ def test_where_all_begins_at_its_first_record_nobody_is_written_down_as_waiting(
 def test_a_wish_holds_until_another_tool_has_gone_past_it_and_past_our_copy(
     wish: int | None, stored: int | None, holds: bool
 ) -> None:
-    asked = Wish(topic="t", partition=0, time_ms=1, offset=wish)
+    asked = PositionRequest(topic="t", partition=0, time_ms=1, offset=wish)
     assert asked.holds(ENTRY.moved(source_offset=100), stored) is holds

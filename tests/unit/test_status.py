@@ -15,11 +15,11 @@ import pytest
 from heliograph.config import load_settings
 from heliograph.kafka.batch import NewRecord
 from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.mm2_records import Heartbeat
 from heliograph.ledger.process_identity import this_process
 from heliograph.ledger.source_snapshot import Contact, GroupPass, PassKind
-from heliograph.views.conditions import Kind
+from heliograph.views.conditions import ConditionKind
 from heliograph.views.status import FlowStatus, Leader, read_status
 from tests.fake_cluster import FakeCluster
 from tests.unit.lanes import GROUP, LEDGER
@@ -28,12 +28,12 @@ from tests.unit.test_cli import run
 LEASE = Lease(
     holder=Process(owner="x", host="h1", pid=77),
     term=1,
-    tenancy=Tenancy.HELD,
+    tenancy=LeaseState.HELD,
     since_ms=1_700_000_000_000,
     time_ms=1_700_000_060_000,
     lease_ms=6000,
 )
-CLAIM = formats.Claim(token="t", producer_id=5, source_cluster_id="a", target_cluster_id="b")
+CLAIM = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="a", target_cluster_id="b")
 CONFIG = """\
 clusters = a, b
 a.bootstrap.servers = {a}
@@ -58,7 +58,7 @@ def test_a_leader_whose_time_is_up_leads_no_more() -> None:
 
 
 def test_a_lease_given_back_ended_then() -> None:
-    given_back = LEASE.moved(Tenancy.RELEASED, LEASE.time_ms)
+    given_back = LEASE.moved(LeaseState.RELEASED, LEASE.time_ms)
     assert str(Leader.of(given_back, now_ms=LEASE.time_ms + 3000)) == "nobody (h1 until 3 s ago)"
 
 
@@ -73,7 +73,9 @@ class World:
     def tell(self, age_ms: int = 500, *, holder: Process = LEASE.holder, lease_ms: int = 6000) -> None:
         """A mirror that is well wrote all that it writes, so long ago by our clock."""
         now_ms = int(time.time() * 1000) - age_ms
-        lease = Lease(holder=holder, term=1, tenancy=Tenancy.HELD, since_ms=now_ms, time_ms=now_ms, lease_ms=lease_ms)
+        lease = Lease(
+            holder=holder, term=1, tenancy=LeaseState.HELD, since_ms=now_ms, time_ms=now_ms, lease_ms=lease_ms
+        )
         self.write(formats.encode_claim(GROUP, CLAIM), formats.encode_lease(GROUP, lease))
         self.write(formats.encode_seen(GROUP, Contact(time_ms=now_ms, since_ms=now_ms)))
         for kind in PassKind:
@@ -120,10 +122,10 @@ def test_a_dead_mirror_with_a_dead_source_is_not_ready(tmp_path: Path) -> None:
         async with a_target(tmp_path) as world:
             world.tell(45_000, lease_ms=300)
             assert await world.reasons() == {
-                Kind.LEADING: "LeaseExpired",
-                Kind.SOURCE_REACHABLE: "NoAnswer",
-                Kind.PROGRESSING: "NobodyLeads",
-                Kind.GROUPS_SYNCED: "PassOverdue",
+                ConditionKind.LEADING: "LeaseExpired",
+                ConditionKind.SOURCE_REACHABLE: "NoAnswer",
+                ConditionKind.PROGRESSING: "NobodyLeads",
+                ConditionKind.GROUPS_SYNCED: "PassOverdue",
             }
 
     asyncio.run(test())
@@ -133,7 +135,7 @@ def test_a_source_that_the_mirror_does_not_ask_any_more_is_asked(tmp_path: Path)
     async def test() -> None:
         async with FakeCluster("a") as source, a_target(tmp_path, source=str(source.bootstrap[0])) as world:
             world.tell(45_000, lease_ms=300)
-            assert Kind.SOURCE_REACHABLE not in await world.reasons()
+            assert ConditionKind.SOURCE_REACHABLE not in await world.reasons()
 
     asyncio.run(test())
 
@@ -166,7 +168,7 @@ def test_a_mirror_that_renews_no_more_does_not_lead_whatever_its_clock_says(ahea
     async def test() -> None:
         async with a_target(tmp_path) as world:
             world.tell(-ahead_ms, lease_ms=300)
-            assert (await world.reasons())[Kind.LEADING] == "LeaseExpired"
+            assert (await world.reasons())[ConditionKind.LEADING] == "LeaseExpired"
 
     asyncio.run(test())
 
@@ -178,7 +180,7 @@ def test_a_leader_of_this_host_that_is_dead_is_known_at_once(tmp_path: Path) -> 
     async def test() -> None:
         async with a_target(tmp_path) as world:
             world.tell(100, holder=dead)
-            assert (await world.reasons())[Kind.LEADING] == "LeaderDead"
+            assert (await world.reasons())[ConditionKind.LEADING] == "LeaderDead"
 
     asyncio.run(test())
 
@@ -190,7 +192,7 @@ def test_the_last_heartbeat_is_that_of_the_flow(tmp_path: Path) -> None:
             other = Heartbeat(source="c", target="b", time_ms=int(time.time() * 1000)).encode()
             world.target.topics["heartbeats"] = world.target.create("heartbeats", 1)
             world.target.append("heartbeats", 0, [NewRecord(0, *other)])
-            assert await world.reasons() == {Kind.GROUPS_SYNCED: "NoHeartbeat"}
+            assert await world.reasons() == {ConditionKind.GROUPS_SYNCED: "NoHeartbeat"}
 
     asyncio.run(test())
 

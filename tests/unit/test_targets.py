@@ -10,9 +10,9 @@ import pytest
 
 from heliograph.config import parse_settings
 from heliograph.errors import BrokerRefused, HeliographError
-from heliograph.flow.partition_mapping import Places
+from heliograph.flow.partition_mapping import PartitionMapping
 from heliograph.flow.required_topics import wanted_topics
-from heliograph.flow.topic_refusals import Denials, advised
+from heliograph.flow.topic_refusals import TopicRefusals, advised
 from heliograph.kafka.admin import topics
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
@@ -300,7 +300,7 @@ def test_a_topic_with_too_few_partitions_is_not_begun_and_what_was_begun_goes_on
 ) -> None:
     identity = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
     [flow] = parse_settings(BASE + identity).flows
-    places = Places(flow, {}, source=catalogue(t=here), target=catalogue(**there))
+    places = PartitionMapping(flow, {}, source=catalogue(t=here), target=catalogue(**there))
     assert places.present(["t"], begun={("t", index) for index in begun}) == [("t", index) for index in copied]
 
 
@@ -342,7 +342,7 @@ def test_a_quota_is_tried_again_soon() -> None:
 
 
 def test_a_refusal_is_news_once_and_again_when_its_reason_is_another() -> None:
-    denials = Denials()
+    denials = TopicRefusals()
     one, other = BrokerRefused("x", error_code=44), BrokerRefused("y", error_code=44)
     steps: list[tuple[HeliographError | None, bool, bool]] = [
         (None, False, False),

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from heliograph.errors import LeaseLost
-from heliograph.flow.lease_holder import Tenure
+from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.flow.restarts import Restarts
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.process_identity import is_gone, this_process
 from tests.fake_cluster import PRODUCE, FakeCluster
@@ -56,7 +56,7 @@ class Contender:
         client = Cluster("b", cluster.bootstrap, client_id=name)
         self.flow = Flow(client, Ledger(group_id=GROUP, clock=watch))
         self.changes = 0
-        self.tenure = Tenure(self.flow, self.me, lease_ms=lambda: LEASE_MS, on_change=self._on_change, clock=watch)
+        self.tenure = LeaseHolder(self.flow, self.me, lease_ms=lambda: LEASE_MS, on_change=self._on_change, clock=watch)
         self.tasks: list[asyncio.Task[None]] = []
 
     def _on_change(self) -> None:
@@ -121,7 +121,7 @@ def test_of_those_who_bid_at_the_same_moment_one_leads() -> None:
             won = await asyncio.gather(*(contender.tenure.bid() for contender in everybody))
             assert sum(won) == 1
             assert [contender.tenure.leads() for contender in everybody] == won
-            assert len([record for record in leases(cluster) if record.tenancy is Tenancy.HELD]) == 1
+            assert len([record for record in leases(cluster) if record.tenancy is LeaseState.HELD]) == 1
 
     run(test())
 

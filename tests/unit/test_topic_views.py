@@ -25,7 +25,7 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.ledger import formats
 from heliograph.ledger.formats import Trouble
 from heliograph.ledger.kept_troubles import WHOLE_TOPIC
-from heliograph.ledger.lease import Lease, Process, Tenancy
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
 from heliograph.ledger.losses import Loss
@@ -34,7 +34,7 @@ from heliograph.ledger.source_snapshot import Contact, LogEnd, LogEnds
 from heliograph.render import OutputFormat, render_rows
 from heliograph.views import topics as module
 from heliograph.views.differences import ConfigDifference, compared, differences_of
-from heliograph.views.topic_views import Reading, Side, State, TopicView, topic_views, why_not_mirrored
+from heliograph.views.topic_views import Reading, TopicSide, TopicState, TopicView, topic_views, why_not_mirrored
 from heliograph.views.topics import TopicViews, read_topics
 from tests.fake_cluster import DESCRIBE_CONFIGS
 from tests.unit.logs import ENTRY, new_records
@@ -59,9 +59,9 @@ def reading(**fields: Any) -> Reading:
     entries = {("t", 0): ENTRY.moved(source_offset=90), ("t", 1): ENTRY.moved(source_offset=100)}
     return Reading(
         **{
-            "source": Side({"t": 2}, {("t", 0): 100, ("t", 1): 100}),
+            "source": TopicSide({"t": 2}, {("t", 0): 100, ("t", 1): 100}),
             "seen_s": None,
-            "target": Side({"a.t": 2}, {}),
+            "target": TopicSide({"a.t": 2}, {}),
             "before": entries,
             "entries": entries,
             "troubles": {},
@@ -88,33 +88,41 @@ def test_a_topic_that_is_copied_shows_sums_of_its_partitions() -> None:
 @pytest.mark.parametrize(
     ("changes", "state", "parts"),
     [
-        ({}, State.COPYING, [State.COPYING, State.COPYING]),
-        ({"troubles": {("t", 1): WAITING}}, State.WAITING, [State.COPYING, State.WAITING]),
-        ({"entries": {("t", 0): ENTRY}}, State.WAITING, [State.COPYING, State.WAITING]),
+        ({}, TopicState.COPYING, [TopicState.COPYING, TopicState.COPYING]),
+        ({"troubles": {("t", 1): WAITING}}, TopicState.WAITING, [TopicState.COPYING, TopicState.WAITING]),
+        ({"entries": {("t", 0): ENTRY}}, TopicState.WAITING, [TopicState.COPYING, TopicState.WAITING]),
         (
             {"losses": [replace(LOSS, answer=PARTITION_STOPPED)], "troubles": {("t", 1): WAITING}},
-            State.STOPPED,
-            [State.STOPPED, State.WAITING],
+            TopicState.STOPPED,
+            [TopicState.STOPPED, TopicState.WAITING],
         ),
-        ({"losses": [replace(LOSS, topic="u", answer=FLOW_STOPPED)]}, State.STOPPED, [State.STOPPED, State.STOPPED]),
+        (
+            {"losses": [replace(LOSS, topic="u", answer=FLOW_STOPPED)]},
+            TopicState.STOPPED,
+            [TopicState.STOPPED, TopicState.STOPPED],
+        ),
         (
             {"losses": [replace(LOSS, answer=PARTITION_STOPPED, acknowledged_ms=7)]},
-            State.COPYING,
-            [State.COPYING, State.COPYING],
+            TopicState.COPYING,
+            [TopicState.COPYING, TopicState.COPYING],
         ),
-        ({"losses": [replace(LOSS, answer="went on at 7")]}, State.COPYING, [State.COPYING, State.COPYING]),
         (
-            {"troubles": {("t", WHOLE_TOPIC): REFUSED}, "target": Side({"a.t": 1}, {})},
-            State.REFUSED,
-            [State.COPYING, State.REFUSED],
+            {"losses": [replace(LOSS, answer="went on at 7")]},
+            TopicState.COPYING,
+            [TopicState.COPYING, TopicState.COPYING],
         ),
-        ({"is_led": False}, State.NOT_LED, [State.NOT_LED, State.NOT_LED]),
-        ({"source": Side({}, {})}, State.DELETED, [State.DELETED, State.DELETED]),
-        ({"source": Side({"t": 1}, {})}, State.COPYING, [State.COPYING, State.DELETED]),
+        (
+            {"troubles": {("t", WHOLE_TOPIC): REFUSED}, "target": TopicSide({"a.t": 1}, {})},
+            TopicState.REFUSED,
+            [TopicState.COPYING, TopicState.REFUSED],
+        ),
+        ({"is_led": False}, TopicState.NOT_LED, [TopicState.NOT_LED, TopicState.NOT_LED]),
+        ({"source": TopicSide({}, {})}, TopicState.DELETED, [TopicState.DELETED, TopicState.DELETED]),
+        ({"source": TopicSide({"t": 1}, {})}, TopicState.COPYING, [TopicState.COPYING, TopicState.DELETED]),
     ],
 )
 def test_the_state_of_a_topic_is_that_of_its_worst_partition(
-    changes: dict[str, Any], state: State, parts: list[State]
+    changes: dict[str, Any], state: TopicState, parts: list[TopicState]
 ) -> None:
     view = only(reading(**changes))
     assert view.state is state
@@ -124,13 +132,15 @@ def test_the_state_of_a_topic_is_that_of_its_worst_partition(
 def test_partitions_that_share_one_of_the_target_are_not_refused_for_its_number() -> None:
     shared = ENTRY.moved(modulo=1)
     troubles = {("t", WHOLE_TOPIC): REFUSED}
-    view = only(reading(entries={("t", 0): shared, ("t", 1): shared}, troubles=troubles, target=Side({"a.t": 1}, {})))
-    assert [part.state for part in view.partitions] == [State.COPYING, State.COPYING]
+    view = only(
+        reading(entries={("t", 0): shared, ("t", 1): shared}, troubles=troubles, target=TopicSide({"a.t": 1}, {}))
+    )
+    assert [part.state for part in view.partitions] == [TopicState.COPYING, TopicState.COPYING]
     assert [row["target partition"] for row in view.partition_rows()] == [0, 0]
 
 
 def test_a_paused_flow_copies_nothing_and_says_so() -> None:
-    assert only(reading(), a_flow("a->b.topics = t.*\na->b.state = paused\n")).state is State.PAUSED
+    assert only(reading(), a_flow("a->b.topics = t.*\na->b.state = paused\n")).state is TopicState.PAUSED
 
 
 def test_the_last_error_is_what_keeps_it_waiting_else_what_happened_last() -> None:
@@ -162,7 +172,7 @@ def test_a_rate_is_told_by_two_looks(before: dict[str, int], now: dict[str, int]
 def test_what_is_not_mirrored_is_told_with_the_reason_and_internal_topics_are_left_out() -> None:
     flow = a_flow("a->b.topics = t.*\na->b.topics.exclude = t-secret\n")
     counts = {"t": 2, "t-secret": 1, "b.t": 1, "other": 3, "__consumer_offsets": 50, "mm2-offset-syncs.b.internal": 1}
-    views = topic_views(flow, reading(source=Side(counts, {})))
+    views = topic_views(flow, reading(source=TopicSide(counts, {})))
     assert [(view.topic, view.row()["state"], view.target_topic) for view in views] == [
         ("t", "copying", "a.t"),
         ("b.t", 'not mirrored: it came from "b"', None),
@@ -174,13 +184,13 @@ def test_what_is_not_mirrored_is_told_with_the_reason_and_internal_topics_are_le
 def test_a_topic_that_is_not_selected_any_more_keeps_its_copy() -> None:
     flow = a_flow("a->b.topics = u\n")
     view = only(reading(), flow)
-    assert (view.state, view.target_topic, view.target_partitions) == (State.NOT_MIRRORED, "a.t", 2)
+    assert (view.state, view.target_topic, view.target_partitions) == (TopicState.NOT_MIRRORED, "a.t", 2)
 
 
 def test_a_renamed_copy_that_comes_home_is_said_to_have_come_from_the_target() -> None:
     flow = a_flow(RENAMED_BACK + "a->b.topics.exclude = eu-.*\n")
     assert why_not_mirrored(flow, "eu-x") == 'it came from "b"'
-    assert only(reading(source=Side({"eu-x": 1}, {}), entries={}, before={}), flow).why == 'it came from "b"'
+    assert only(reading(source=TopicSide({"eu-x": 1}, {}), entries={}, before={}), flow).why == 'it came from "b"'
 
 
 NAME_TAKEN = Trouble(topic="t2", partition=WHOLE_TOPIC, code="NAME_REFUSED", text="as t1 is", final=False)
@@ -199,20 +209,23 @@ ONE_NAME = "a->b.topic.rename.1.pattern = t.\na->b.topic.rename.1.replacement = 
 def test_of_two_topics_with_one_name_the_one_that_has_it_is_shown_with_the_copy(
     entries: dict[PartitionName, Entry], troubles: dict[PartitionName, Trouble], kept: str
 ) -> None:
-    sides = {"source": Side({"t1": 1, "t2": 1}, {}), "target": Side({"one": 1}, {})}
+    sides = {"source": TopicSide({"t1": 1, "t2": 1}, {}), "target": TopicSide({"one": 1}, {})}
     flow = a_flow(ONE_NAME)
     views = {view.topic: view for view in topic_views(flow, reading(**sides, entries=entries, troubles=troubles))}
     [other] = views.keys() - {kept}
     assert (views[kept].target_topic, views[kept].target_partitions) == ("one", 1)
     assert (views[other].target_topic, views[other].target_partitions) == (None, None)
-    assert (views[other].state, [part.state for part in views[other].partitions]) == (State.REFUSED, [State.REFUSED])
+    assert (views[other].state, [part.state for part in views[other].partitions]) == (
+        TopicState.REFUSED,
+        [TopicState.REFUSED],
+    )
     assert views[other].error
 
 
 def test_a_refusal_of_a_topic_that_is_not_selected_any_more_is_none() -> None:
     troubles = {("t2", WHOLE_TOPIC): NAME_TAKEN}
-    view = only(reading(source=Side({"t2": 1}, {}), entries={}, troubles=troubles), a_flow("a->b.topics = u\n"))
-    assert view.state is State.NOT_MIRRORED
+    view = only(reading(source=TopicSide({"t2": 1}, {}), entries={}, troubles=troubles), a_flow("a->b.topics = u\n"))
+    assert view.state is TopicState.NOT_MIRRORED
 
 
 def test_a_source_that_never_answered_has_no_age() -> None:
@@ -222,9 +235,9 @@ def test_a_source_that_never_answered_has_no_age() -> None:
 @given(st.sampled_from(["t", "t-secret", "b.t", "x", "a.t", "heartbeats", "b.heartbeats"]))
 def test_every_topic_is_mirrored_or_not_for_a_reason(topic: str) -> None:
     flow = a_flow("a->b.topics = t.*\na->b.topics.exclude = t-secret\n")
-    views = topic_views(flow, reading(source=Side({topic: 1}, {}), entries={}, before={}))
-    assert [view.state is State.NOT_MIRRORED for view in views] == [not flow.mirrors(topic)]
-    assert all(bool(view.why) is (view.state is State.NOT_MIRRORED) for view in views)
+    views = topic_views(flow, reading(source=TopicSide({topic: 1}, {}), entries={}, before={}))
+    assert [view.state is TopicState.NOT_MIRRORED for view in views] == [not flow.mirrors(topic)]
+    assert all(bool(view.why) is (view.state is TopicState.NOT_MIRRORED) for view in views)
     assert flow.mirrors(topic) or why_not_mirrored(flow, topic)
 
 
@@ -232,7 +245,7 @@ def test_the_worst_comes_first() -> None:
     counts = {"t1": 1, "t2": 1, "t3": 1, "x": 1}
     entries = {("t1", 0): ENTRY, ("t2", 0): ENTRY, ("t3", 0): ENTRY}
     trouble = {("t3", 0): replace(WAITING, topic="t3", partition=0)}
-    views = topic_views(a_flow(), reading(source=Side(counts, {}), entries=entries, troubles=trouble))
+    views = topic_views(a_flow(), reading(source=TopicSide(counts, {}), entries=entries, troubles=trouble))
     assert [view.topic for view in views] == ["t3", "t1", "t2", "x"]
 
 
@@ -296,7 +309,7 @@ def test_differences_are_shown_with_the_topic_and_row_by_row() -> None:
 
 def lease(*, time_ms: int) -> tuple[bytes, bytes]:
     holder = Process(owner="me", host="h", pid=1)
-    held = Lease(holder=holder, term=1, tenancy=Tenancy.HELD, since_ms=1, time_ms=time_ms, lease_ms=6000)
+    held = Lease(holder=holder, term=1, tenancy=LeaseState.HELD, since_ms=1, time_ms=time_ms, lease_ms=6000)
     return formats.encode_lease("a-mm2", held)
 
 
@@ -345,8 +358,8 @@ def test_a_living_source_is_asked_for_its_partitions_ends_and_settings() -> None
     assert (row["configs that differ"], row["source seen"]) == ("retention.ms", "now")
     assert row["state"] == "nobody leads the flow"
     assert [(view.topic, view.state) for view in found.views][1:] == [
-        ("u", State.NOT_LED),
-        ("elsewhere", State.NOT_MIRRORED),
+        ("u", TopicState.NOT_LED),
+        ("elsewhere", TopicState.NOT_MIRRORED),
     ]
 
 
@@ -390,7 +403,7 @@ def test_only_the_topic_that_has_a_name_is_compared_with_the_copy() -> None:
 
     views = {view.topic: view for view in asyncio.run(test()).views}
     assert [(item.source, item.action) for item in views["t"].differing or ()] == [("1000", "set")]
-    assert (views["u"].differing, views["u"].state) == (None, State.REFUSED)
+    assert (views["u"].differing, views["u"].state) == (None, TopicState.REFUSED)
 
 
 def test_what_is_written_between_two_looks_tells_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,8 +440,8 @@ def test_a_flow_that_never_ran_shows_what_it_would_mirror() -> None:
 
     found = asyncio.run(test())
     assert [(view.topic, view.state, view.target_partitions) for view in found.views] == [
-        ("t", State.NOT_LED, None),
-        ("u", State.NOT_LED, None),
+        ("t", TopicState.NOT_LED, None),
+        ("u", TopicState.NOT_LED, None),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.config.files.yaml_tree import Mapping, parse_documents, to_plain
-from heliograph.config.findings import Place
+from heliograph.config.findings import FilePlace
 from heliograph.errors import ConfigError
 
 
@@ -46,8 +46,8 @@ def test_places_are_those_of_keys_and_values() -> None:
     assert isinstance(document, Mapping)
     inner = document.get("b")
     assert isinstance(inner, Mapping)
-    assert (document.keys["b"], inner.keys["c"]) == (Place("f.yaml", 2, 1), Place("f.yaml", 3, 3))
-    assert inner.items["c"].place == Place("f.yaml", 3, 6)
+    assert (document.keys["b"], inner.keys["c"]) == (FilePlace("f.yaml", 2, 1), FilePlace("f.yaml", 3, 3))
+    assert inner.items["c"].place == FilePlace("f.yaml", 3, 6)
 
 
 def test_merged_keys_give_way_to_written_ones() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from heliograph.config.files.parts import Connector, default_entries, sided, with_client_copies
-from heliograph.config.findings import Config, Entry
+from heliograph.config.findings import Config, ConfigEntry
 
 WORKER_PREFIXES = (
     "offset.storage", "config.storage", "status.storage", "key.converter", "value.converter", "header.converter",
@@ -39,7 +39,9 @@ class Layers:
     """Top-level keys that every worker gets."""
 
 
-def make_layers(entries: Mapping[str, Entry], aliases: Collection[str], connector_names: Collection[str]) -> Layers:
+def make_layers(
+    entries: Mapping[str, ConfigEntry], aliases: Collection[str], connector_names: Collection[str]
+) -> Layers:
     """Sort the keys; `connector_names` are those that a connector takes from the top level."""
     known = frozenset(aliases)
     clusters: dict[str, Config] = {alias: {} for alias in aliases}
@@ -119,5 +121,5 @@ def _flow_of(prefix: str, aliases: frozenset[str]) -> tuple[str, str] | None:
     return (source, target) if arrow and source in aliases and target in aliases else None
 
 
-def _java_boolean(entry: Entry | None, *, default: bool) -> bool:
+def _java_boolean(entry: ConfigEntry | None, *, default: bool) -> bool:
     return default if entry is None else entry.value.lower() == "true"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from heliograph.config.findings import Config, Entry, Place
+from heliograph.config.findings import Config, ConfigEntry, FilePlace
 from heliograph.config.keys.client_settings import ADMIN, CLIENT_NAMES
 
 ROLES = ("consumer", "producer", "admin")
@@ -25,7 +25,7 @@ class Connector(StrEnum):
     HEARTBEAT = "MirrorHeartbeatConnector"
 
 
-class State(StrEnum):
+class ConnectorState(StrEnum):
     """Whether a connector is to run."""
 
     RUNNING = "running"
@@ -43,9 +43,9 @@ class FlowParts:
     source_cluster: Config = field(default_factory=dict)
     target_cluster: Config = field(default_factory=dict)
     """The keys of the two clusters, as in `Parts.clusters`."""
-    states: Mapping[Connector, State] = field(default_factory=dict)
+    states: Mapping[Connector, ConnectorState] = field(default_factory=dict)
     """Of connectors that are not to run now."""
-    place: Place | None = None
+    place: FilePlace | None = None
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class FlowParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class MirrorResource:
     """A `KafkaMirrorMaker2` document; `pods` has the fields that concern its pods, for a later rendering."""
 
     name: str
@@ -78,10 +78,10 @@ class Parts:
     """What concerns the whole mirror: `spark.*`, `epoch.ms`."""
     heartbeats_everywhere: bool = False
     """Pairs of clusters without a flow have heartbeats too, as MM2 started from a property file does."""
-    resource: Resource | None = None
+    resource: MirrorResource | None = None
 
 
-def with_client_copies(cluster: Config, top: Mapping[str, Entry]) -> Config:
+def with_client_copies(cluster: Config, top: Mapping[str, ConfigEntry]) -> Config:
     """A cluster's keys, with its connection settings copied to each kind of client that lacks them."""
     config = dict(cluster)
     for name in CLIENT_NAMES:
@@ -97,7 +97,7 @@ def sided(config: Config, side: str) -> Config:
     return {(f"{side}.{key}" if key.startswith(ROLES) else f"{side}.cluster.{key}"): e for key, e in config.items()}
 
 
-def under(config: Mapping[str, Entry], prefix: str) -> Config:
+def under(config: Mapping[str, ConfigEntry], prefix: str) -> Config:
     """The keys below a prefix, without it."""
     return {key[len(prefix) :]: entry for key, entry in config.items() if key.startswith(prefix) and key != prefix}
 
@@ -157,7 +157,7 @@ def _own(config: Config, cluster: Config, *prefixes: str) -> Config:
 
 
 def default_entries(values: Mapping[str, str]) -> Config:
-    return {key: Entry(key, value) for key, value in values.items()}
+    return {key: ConfigEntry(key, value) for key, value in values.items()}
 
 
 def without_copies(config: Config) -> Config:

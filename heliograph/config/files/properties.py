@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from javaproperties import InvalidUEscapeError, escape, unescape
 
-from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.findings import Config, ConfigEntry, FilePlace, Report
 from heliograph.config.keys.key_check import is_secret_name
 from heliograph.errors import ConfigError
 
@@ -43,7 +43,7 @@ def _decode(content: bytes, report: Report) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        report.warn("encoding", "not UTF-8; the file is read as Latin-1", Place(report.file, line))
+        report.warn("encoding", "not UTF-8; the file is read as Latin-1", FilePlace(report.file, line))
         return content.decode("latin-1")
 
 
@@ -52,14 +52,14 @@ class _Logical(NamedTuple):
 
     text: str
     source: str
-    place: Place
+    place: FilePlace
 
 
-def _entries(text: str, report: Report) -> Iterator[Entry]:
+def _entries(text: str, report: Report) -> Iterator[ConfigEntry]:
     for line in _logical_lines(text, report.file):
         pair = _PAIR.fullmatch(line.text)
         assert pair is not None  # it takes any text
-        entry = Entry(_unescaped(pair[1], line.place), _unescaped(pair[2], line.place), line.place)
+        entry = ConfigEntry(_unescaped(pair[1], line.place), _unescaped(pair[2], line.place), line.place)
         _warn_of_dropped_backslash(line.source, entry, report)
         yield entry
 
@@ -82,10 +82,10 @@ def _logical_lines(text: str, file: str) -> Iterator[_Logical]:
         if parts:
             source = "".join(lines[start:at])
             column = len(source) - len(source.lstrip(_BLANKS)) + 1
-            yield _Logical("".join(parts), source, Place(file, start + 1, column))
+            yield _Logical("".join(parts), source, FilePlace(file, start + 1, column))
 
 
-def _unescaped(text: str, place: Place) -> str:
+def _unescaped(text: str, place: FilePlace) -> str:
     try:
         plain = unescape(text)
     except InvalidUEscapeError:
@@ -106,7 +106,7 @@ def _unescaped(text: str, place: Place) -> str:
     return plain
 
 
-def _warn_of_dropped_backslash(source: str, entry: Entry, report: Report) -> None:
+def _warn_of_dropped_backslash(source: str, entry: ConfigEntry, report: Report) -> None:
     dropped = _DROPPED.search(source)
     if dropped is not None:
         character = "X" if is_secret_name(entry.key) else dropped[1]

@@ -16,7 +16,7 @@ from heliograph.config.files.layers import (
     worker_config,
 )
 from heliograph.config.files.parts import Connector, FlowParts, Parts, default_entries
-from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.findings import Config, ConfigEntry, FilePlace, Report
 from heliograph.config.keys.key import Where
 from heliograph.config.keys.key_check import check_entry
 from heliograph.config.keys.table import CONNECTOR_NAMES
@@ -53,7 +53,7 @@ def read_mm2_file(entries: Config, report: Report) -> Parts | None:
     )
 
 
-def check_alias(alias: str, entry: Entry, report: Report) -> None:
+def check_alias(alias: str, entry: ConfigEntry, report: Report) -> None:
     if not _ALIAS.fullmatch(alias):
         report.error(
             "bad-alias",
@@ -63,13 +63,13 @@ def check_alias(alias: str, entry: Entry, report: Report) -> None:
         )
 
 
-def _read_aliases(entries: Mapping[str, Entry], report: Report) -> tuple[str, ...]:
+def _read_aliases(entries: Mapping[str, ConfigEntry], report: Report) -> tuple[str, ...]:
     entry = entries.get("clusters")
     if entry is None:
         near = difflib.get_close_matches("clusters", list(entries), n=1, cutoff=0.7)
         place = entries[near[0]].place if near else None
         hint = f'"{near[0]}" stands in line {place.line}' if near and place else 'write "clusters = A, B"'
-        report.error("no-clusters", 'the key "clusters" is missing', place or Place(report.file, 1), remedy=hint)
+        report.error("no-clusters", 'the key "clusters" is missing', place or FilePlace(report.file, 1), remedy=hint)
         return ()
     aliases = split_list(entry.value)
     if any(" " in alias or "\t" in alias for alias in aliases):
@@ -105,7 +105,7 @@ def _places_of(key: str, aliases: Collection[str]) -> list[tuple[Where, str]]:
     return found if "->" in key else [*found, (Where.TOP, key)]
 
 
-def _report_unknown_flow(entry: Entry, aliases: Collection[str], report: Report) -> None:
+def _report_unknown_flow(entry: ConfigEntry, aliases: Collection[str], report: Report) -> None:
     source, _, rest = entry.key.partition("->")
     target = next((alias for alias in aliases if rest.startswith(f"{alias}.")), rest.partition(".")[0])
     if source == target:

@@ -14,10 +14,10 @@ from dataclasses import replace
 from heliograph.config.files.layers import BYTE_ARRAY_CONVERTER, CONNECTOR_PACKAGE
 from heliograph.config.files.parts import (
     Connector,
+    ConnectorState,
     FlowParts,
+    MirrorResource,
     Parts,
-    Resource,
-    State,
     default_entries,
     sided,
     with_client_copies,
@@ -36,14 +36,14 @@ from heliograph.config.files.resource_fields import (
     STORAGE,
     TARGET,
     V1_ONLY,
-    Role,
+    FieldRole,
     check_fields,
 )
 from heliograph.config.files.resource_login import SecurityReader
 from heliograph.config.files.yaml_nodes import NodeReader, key_place, text_of, texts_of
 from heliograph.config.files.yaml_tree import Mapping as Map
 from heliograph.config.files.yaml_tree import Node, Scalar, Sequence, to_plain
-from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.findings import Config, ConfigEntry, FilePlace, Report
 from heliograph.config.keys.key import Scope, Where
 from heliograph.config.keys.key_check import check_entry
 from heliograph.config.keys.table import DEFAULTS
@@ -160,11 +160,11 @@ class _Document:
             flows=tuple(self._flows(spec, clusters, connect)),
             top=top,
             heartbeats_everywhere="emit.heartbeats.enabled" in top and top["emit.heartbeats.enabled"].value == "true",
-            resource=Resource(
+            resource=MirrorResource(
                 name=text_of(metadata, "name"),
                 namespace=text_of(metadata, "namespace"),
                 api_version=text_of(self._document, "apiVersion"),
-                pods={name: to_plain(spec.items[name]) for name, role in roles.items() if role is Role.PODS},
+                pods={name: to_plain(spec.items[name]) for name, role in roles.items() if role is FieldRole.PODS},
             ),
         )
 
@@ -200,7 +200,7 @@ class _Document:
         for node in (*(node for node, _ in self._cluster_nodes(spec)), *blocks):
             own = node.get("config") if isinstance(node, Map) else None
             texts = texts_of(own) if isinstance(own, Map) else {}
-            self._resolver.declare({key: Entry(key, text) for key, text in texts.items()})
+            self._resolver.declare({key: ConfigEntry(key, text) for key, text in texts.items()})
 
     def _cluster_nodes(self, spec: Map) -> list[tuple[Map, str]]:
         if not self._is_v1:
@@ -219,8 +219,8 @@ class _Document:
         """A cluster's keys as in a property file: connection settings, then its own configuration."""
         config: Config = {}
 
-        def put(key: str, value: str, place: Place | None) -> Entry:
-            config[key] = self._resolved(Entry(key, value, place), alias)
+        def put(key: str, value: str, place: FilePlace | None) -> ConfigEntry:
+            config[key] = self._resolved(ConfigEntry(key, value, place), alias)
             return config[key]
 
         servers = self._nodes.required(node, "bootstrapServers", path)
@@ -249,7 +249,7 @@ class _Document:
         forbidden = (*_FORBIDDEN, *_FORBIDDEN_V1) if self._is_v1 else _FORBIDDEN
         return key.startswith(forbidden) and key not in ALLOWED_IN_CONFIG
 
-    def _warn_ignored(self, entry: Entry, remedy: str) -> None:
+    def _warn_ignored(self, entry: ConfigEntry, remedy: str) -> None:
         self._report.warn("wrong-place", f'"{entry.key}" has no effect at this place', entry, remedy=remedy)
 
     def _connect_cluster(self, spec: Map, clusters: Mapping[str, Config]) -> str | None:
@@ -337,7 +337,7 @@ class _Document:
         self, mirror: Map, path: str, source: str, target: str, clusters: Mapping[str, Config], *, paused: bool
     ) -> FlowParts:
         connectors: dict[Connector, Config] = {}
-        states: dict[Connector, State] = {}
+        states: dict[Connector, ConnectorState] = {}
         patterns = self._patterns(mirror, path)
         for field, kind in _BLOCKS.items():
             if field not in mirror.items:
@@ -363,7 +363,7 @@ class _Document:
                 | patterns
             )
             state = self._state(block, where, paused=paused)
-            if state is not State.RUNNING:
+            if state is not ConnectorState.RUNNING:
                 states[kind] = state
         return FlowParts(
             source=source,
@@ -396,7 +396,7 @@ class _Document:
                 self._report.warn("old-name", note, mirror.keys[field], remedy=f'write "{OLD_PATTERNS[field]}"')
             text = self._nodes.scalar(node, f"{path}.{field}")
             if text is not None:
-                entry = self._resolved(Entry(field, text, node.place), "")
+                entry = self._resolved(ConfigEntry(field, text, node.place), "")
                 check_entry(replace(entry, key=key), [(Where.FLOW, key)], (), self._report)
                 patterns[key] = entry
         return patterns
@@ -407,7 +407,7 @@ class _Document:
             check_entry(entry, [(Where.FLOW, key)], (), self._report)
         tasks = block.get("tasksMax")
         if tasks is not None and (text := self._nodes.scalar(tasks, f"{where}.tasksMax")) is not None:
-            entry = Entry("tasksMax", text, tasks.place)
+            entry = ConfigEntry("tasksMax", text, tasks.place)
             check_entry(entry, [(Where.FLOW, "tasks.max")], (), self._report)
             config["tasks.max"] = entry
         return config
@@ -417,12 +417,12 @@ class _Document:
         field, path = self._nodes.map(block, "autoRestart", where), f"{where}.autoRestart"
         if field is None:
             return {}
-        check_fields(field, dict.fromkeys(AUTO_RESTART, Role.READ), path, self._report)
-        config: Config = {"auto.restart.enabled": Entry("autoRestart.enabled", "true", field.place)}
+        check_fields(field, dict.fromkeys(AUTO_RESTART, FieldRole.READ), path, self._report)
+        config: Config = {"auto.restart.enabled": ConfigEntry("autoRestart.enabled", "true", field.place)}
         for name, key in AUTO_RESTART.items():
             node = field.get(name)
             if node is not None and (text := self._nodes.scalar(node, f"{path}.{name}")) is not None:
-                config[key] = Entry(f"autoRestart.{name}", text, node.place)
+                config[key] = ConfigEntry(f"autoRestart.{name}", text, node.place)
                 check_entry(config[key], [(Where.FLOW, key)], (), self._report)
         if kind is Connector.SOURCE:
             return config
@@ -430,20 +430,20 @@ class _Document:
         self._report.inform("resource-field", note, block.keys["autoRestart"])
         return {}
 
-    def _state(self, block: Map, where: str, *, paused: bool) -> State:
+    def _state(self, block: Map, where: str, *, paused: bool) -> ConnectorState:
         state, pause = text_of(block, "state"), text_of(block, "pause")
         if pause:
             self._report.warn("old-name", '"pause" is an old name', key_place(block, "pause"), remedy='write "state"')
             self._nodes.check_flag(pause, f"{where}.pause", key_place(block, "pause"))
-        if state and state not in tuple(State):
+        if state and state not in tuple(ConnectorState):
             self._report.error(
                 "bad-value",
-                f'"{where}.state" must be one of {", ".join(State)}, not "{state}"',
+                f'"{where}.state" must be one of {", ".join(ConnectorState)}, not "{state}"',
                 key_place(block, "state"),
             )
-        elif state and state != State.RUNNING:
-            return State(state)
-        return State.PAUSED if paused or (pause == "true" and not state) else State.RUNNING
+        elif state and state != ConnectorState.RUNNING:
+            return ConnectorState(state)
+        return ConnectorState.PAUSED if paused or (pause == "true" and not state) else ConnectorState.RUNNING
 
     # -- annotations ---------------------------------------------------------------------
 
@@ -456,7 +456,7 @@ class _Document:
         for name, node in annotations.items.items():
             if name.startswith(ANNOTATION) and (text := self._nodes.scalar(node, name)) is not None:
                 key = name.removeprefix(ANNOTATION)
-                top[key] = self._resolved(Entry(key, text, node.place), "")
+                top[key] = self._resolved(ConfigEntry(key, text, node.place), "")
                 check_entry(top[key], [(Where.TOP, key)], (), self._report)
         return top
 
@@ -465,7 +465,7 @@ class _Document:
     def _config(self, node: Map | None, path: str, owner: str) -> Config:
         return {key: self._resolved(entry, owner) for key, entry in self._nodes.raw_config(node, path).items()}
 
-    def _resolved(self, entry: Entry, owner: str) -> Entry:
+    def _resolved(self, entry: ConfigEntry, owner: str) -> ConfigEntry:
         return self._resolver.resolve(entry, self._report, owner=owner)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from heliograph.config.files.yaml_tree import Mapping as Map
-from heliograph.config.findings import Place, Report
+from heliograph.config.findings import FilePlace, Report
 
 
-class Role(StrEnum):
+class FieldRole(StrEnum):
     """What a field is here."""
 
     READ = "read"
@@ -19,7 +19,7 @@ class Role(StrEnum):
     LATER = "has no effect yet"
 
 
-R, P, N, L = Role.READ, Role.PODS, Role.POINTLESS, Role.LATER
+R, P, N, L = FieldRole.READ, FieldRole.PODS, FieldRole.POINTLESS, FieldRole.LATER
 
 DOCUMENT = dict.fromkeys(("apiVersion", "kind", "metadata", "spec"), R) | {"status": N}
 METADATA = dict.fromkeys(("name", "namespace", "labels", "annotations"), R)
@@ -117,7 +117,7 @@ USED_BY_TYPE: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """The fields that are read for each type of authentication."""
 
-LEVELS: dict[str, Mapping[str, Role]] = {
+LEVELS: dict[str, Mapping[str, FieldRole]] = {
     "the document": DOCUMENT,
     "metadata": METADATA,
     "spec": SPEC,
@@ -131,9 +131,9 @@ LEVELS: dict[str, Mapping[str, Role]] = {
 }
 
 
-def check_fields(node: Map, known: Mapping[str, Role], path: str, report: Report) -> dict[str, Role]:
+def check_fields(node: Map, known: Mapping[str, FieldRole], path: str, report: Report) -> dict[str, FieldRole]:
     """Report what is not known here; gives the roles of the fields that are there."""
-    found: dict[str, Role] = {}
+    found: dict[str, FieldRole] = {}
     for name, place in node.keys.items():
         role = known.get(name)
         if role is None:
@@ -145,7 +145,7 @@ def check_fields(node: Map, known: Mapping[str, Role], path: str, report: Report
     return found
 
 
-def _report_unknown(name: str, known: Mapping[str, Role], path: str, place: Place, report: Report) -> None:
+def _report_unknown(name: str, known: Mapping[str, FieldRole], path: str, place: FilePlace, report: Report) -> None:
     what = f'"{name}" is not a field of {path or "the document"}'
     levels = {level: fields for level, fields in LEVELS.items() if fields is not known}
     elsewhere = [level for level, fields in levels.items() if name in fields]

@@ -12,17 +12,17 @@ from heliograph.config.files.resource_fields import (
     SECRET,
     TLS,
     USED_BY_TYPE,
-    Role,
+    FieldRole,
     check_fields,
 )
 from heliograph.config.files.yaml_nodes import NodeReader, key_place, text_of
 from heliograph.config.files.yaml_tree import Mapping as Map
-from heliograph.config.findings import Entry, Place
+from heliograph.config.findings import ConfigEntry, FilePlace
 from heliograph.config.keys.key import Where
 from heliograph.config.keys.key_check import check_entry
 from heliograph.config.secrets import secret_reference
 
-Put = Callable[[str, str, Place | None], Entry]
+Put = Callable[[str, str, FilePlace | None], ConfigEntry]
 """Takes a key of a cluster with its value and place; gives it with its secrets resolved."""
 
 _SASL_MODULES = {
@@ -88,7 +88,7 @@ class SecurityReader:
             return False
         name = kind.value.strip()
         for field, role in roles.items() if name in USED_BY_TYPE else ():
-            if role is Role.READ and field != "type" and field not in USED_BY_TYPE[name]:
+            if role is FieldRole.READ and field != "type" and field not in USED_BY_TYPE[name]:
                 what = f'"{path}.{field}" has no effect with type {name}'
                 self._report.warn("wrong-place", what, node.keys[field])
         if name == "tls":
@@ -152,7 +152,7 @@ class SecurityReader:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": trusted}
         put("sasl.jaas.config", _jaas(_OAUTH_MODULE, options), node.place)
 
-    def _secret(self, node: Map, field: str, key_field: str, known: Mapping[str, Role], path: str) -> str | None:
+    def _secret(self, node: Map, field: str, key_field: str, known: Mapping[str, FieldRole], path: str) -> str | None:
         """A reference `{secretName, <key_field>}` as a placeholder."""
         inner = self._nodes.map(node, field, path)
         if inner is None:

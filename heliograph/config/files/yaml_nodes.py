@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.config.files.yaml_tree import Mapping as Map
 from heliograph.config.files.yaml_tree import Node, Scalar, Sequence
-from heliograph.config.findings import Config, Entry, Place, Report
+from heliograph.config.findings import Config, ConfigEntry, FilePlace, Report
 
 
 class NodeReader:
@@ -64,20 +64,20 @@ class NodeReader:
         self.report.error("bad-value", f'"{path}" must be a single value', node.place, remedy="look at the indentation")
         return None
 
-    def required(self, parent: Map, name: str, path: str) -> Entry | None:
+    def required(self, parent: Map, name: str, path: str) -> ConfigEntry | None:
         node = parent.get(name)
         if node is None or is_empty(node):
             self.report.error("missing-field", f'"{path}.{name}" is missing', parent.place)
             return None
         text = self.scalar(node, f"{path}.{name}")
-        return None if text is None else Entry(name, text, node.place)
+        return None if text is None else ConfigEntry(name, text, node.place)
 
     def raw_config(self, node: Map | None, path: str) -> Config:
         config: Config = {}
         for key, value in node.items.items() if node is not None else ():
             text = self.scalar(value, f"{path}.{key}")
             if text is not None and node is not None:
-                config[key] = Entry(key, text, node.keys[key])
+                config[key] = ConfigEntry(key, text, node.keys[key])
         return config
 
     def check_number(self, parent: Map, name: str, path: str, *, low: int) -> None:
@@ -86,7 +86,7 @@ class NodeReader:
             place = key_place(parent, name)
             self.report.error("bad-value", f'"{path}.{name}" must be a number of at least {low}, not "{text}"', place)
 
-    def check_flag(self, text: str, path: str, place: Place | None) -> None:
+    def check_flag(self, text: str, path: str, place: FilePlace | None) -> None:
         if text not in ("true", "false"):
             self.report.error("bad-value", f'"{path}" must be true or false, not "{text}"', place)
 
@@ -104,5 +104,5 @@ def texts_of(node: Map) -> dict[str, str]:
     return {key: value.text or "" for key, value in node.items.items() if isinstance(value, Scalar)}
 
 
-def key_place(node: Map, name: str) -> Place:
+def key_place(node: Map, name: str) -> FilePlace:
     return node.keys.get(name, node.place)

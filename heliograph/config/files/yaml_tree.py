@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from heliograph.config.findings import Place
+from heliograph.config.findings import FilePlace
 from heliograph.errors import ConfigError
 
 MAX_DEPTH = 60
@@ -28,23 +28,23 @@ class Scalar:
     """A value as text; booleans are `true` and `false` however they are written. None: empty, or `null`."""
 
     text: str | None
-    place: Place
+    place: FilePlace
     is_plain: bool = True
     size: int = 1
 
 
 @dataclass(slots=True)
 class Sequence:
-    place: Place
+    place: FilePlace
     items: list[Node] = field(default_factory=list)
     size: int = 1
 
 
 @dataclass(slots=True)
 class Mapping:
-    place: Place
+    place: FilePlace
     items: dict[str, Node] = field(default_factory=dict)
-    keys: dict[str, Place] = field(default_factory=dict)
+    keys: dict[str, FilePlace] = field(default_factory=dict)
     """Where each key stands."""
     size: int = 1
 
@@ -61,7 +61,7 @@ def parse_documents(text: str, file: str) -> list[Node]:
         return [node for node in _Builder(file).documents(text) if not (isinstance(node, Scalar) and node.text is None)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(file, mark.line + 1, mark.column + 1) if mark else None
+        place = FilePlace(file, mark.line + 1, mark.column + 1) if mark else None
         raise ConfigError(
             f"not valid YAML: {error.problem or error.context}",
             where=str(place or file),
@@ -112,10 +112,10 @@ class _Builder:
                 self._done += done.size
                 yield done
 
-    def _place(self, event: yaml.Event) -> Place:
+    def _place(self, event: yaml.Event) -> FilePlace:
         mark = event.start_mark
         assert mark is not None
-        return Place(self._file, mark.line + 1, mark.column + 1)
+        return FilePlace(self._file, mark.line + 1, mark.column + 1)
 
     def _begin(self, event: yaml.SequenceStartEvent | yaml.MappingStartEvent) -> None:
         place = self._place(event)
@@ -168,7 +168,7 @@ def _set(parent: _Open, mapping: Mapping, key: Scalar, node: Node) -> None:
     mapping.items[name], mapping.keys[name] = node, key.place
 
 
-def _refusal(what: str, place: Place) -> ConfigError:
+def _refusal(what: str, place: FilePlace) -> ConfigError:
     return ConfigError(what, where=str(place), place=place)
 
 
@@ -182,7 +182,7 @@ def _apply_merges(mapping: Mapping, merged_ones: list[Node]) -> None:
                         mapping.items[name], mapping.keys[name] = node, other.keys[name]
 
 
-def _scalar(event: yaml.ScalarEvent, place: Place) -> Scalar:
+def _scalar(event: yaml.ScalarEvent, place: FilePlace) -> Scalar:
     text, plain = event.value, not event.style  # the C parser says "" where the Python one says None
     if plain and event.tag is None:
         # The library's stubs leave this one method without types.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.config.keys.client_settings import CONNECTION, ROLES, Kind
+from heliograph.config.keys.client_settings import CONNECTION, ROLES, ValueKind
 from heliograph.config.keys.key import Effect, Key, Scope, row
 
 _MAX_AGE = "when leaders are asked for again, of another broker, although nothing failed (default 300000)"
@@ -165,7 +165,7 @@ _POINTLESS: dict[str, str] = {
 }  # fmt: skip
 
 
-def _client_key(role: str, name: str, kind: Kind) -> Key:
+def _client_key(role: str, name: str, kind: ValueKind) -> Key:
     """A row for a client's key; `role` is empty for those of all clients of a cluster."""
     full = f"{role}.{name}" if role else name
     scope = Scope.WORKER if role else Scope.CONNECTION

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Any
 
-from heliograph.config.keys.client_settings import Kind
+from heliograph.config.keys.client_settings import ValueKind
 
 
 class Where(StrEnum):
@@ -45,7 +45,7 @@ class Key:
     """One row. A name that ends with `.*` stands for all that begin so."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: str | None
     scope: Scope
     effect: Effect
@@ -60,7 +60,7 @@ class Key:
 
 
 def row(  # noqa: PLR0917  rows read as columns
-    name: str, kind: Kind, default: str | None, scope: Scope, effect: Effect, meaning: str, **more: Any
+    name: str, kind: ValueKind, default: str | None, scope: Scope, effect: Effect, meaning: str, **more: Any
 ) -> Key:
     """A row as the tables write it: what every key has in columns, the rest by name."""
     return replace(Key(name=name, kind=kind, default=default, scope=scope, effect=effect, meaning=meaning), **more)

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Sequence
 
-from heliograph.config.findings import Entry, Report
+from heliograph.config.findings import ConfigEntry, Report
 from heliograph.config.keys.key import Effect, Key, Where
 from heliograph.config.keys.lookup import find_key
 from heliograph.config.keys.values import BadValue, parse_value
@@ -22,7 +22,9 @@ def is_secret_name(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def check_entry(entry: Entry, places: Sequence[tuple[Where, str]], aliases: Collection[str], report: Report) -> None:
+def check_entry(
+    entry: ConfigEntry, places: Sequence[tuple[Where, str]], aliases: Collection[str], report: Report
+) -> None:
     """Check a key that may be meant for one of several places, the likeliest first."""
     for where, name in places:
         found = find_key(where, name)
@@ -47,7 +49,7 @@ def check_entry(entry: Entry, places: Sequence[tuple[Where, str]], aliases: Coll
         )
 
 
-def check_value(key: Key, entry: Entry, report: Report) -> None:
+def check_value(key: Key, entry: ConfigEntry, report: Report) -> None:
     if entry.is_missing:
         return  # said where it was to be resolved
     if key.effect is Effect.REFUSED:

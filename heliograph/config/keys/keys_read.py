@@ -20,7 +20,7 @@ from heliograph.config.files.parts import (
     target_producer,
     without_copies,
 )
-from heliograph.config.findings import Config, Entry, Report
+from heliograph.config.findings import Config, ConfigEntry, Report
 from heliograph.config.keys.client_settings import CLIENT_NAMES
 from heliograph.config.keys.key import Effect, Key, Scope, Where
 from heliograph.config.keys.lookup import find_key
@@ -35,7 +35,7 @@ BLOCKS = {
 }
 """How a resource calls its connectors."""
 
-Read = tuple[str, Entry]
+Read = tuple[str, ConfigEntry]
 """A key as its reader calls it, and the entry that it gets."""
 
 
@@ -102,7 +102,7 @@ def report_unread(parts: Iterable[Parts], report: Report) -> None:
                 _report_of_connectors(flow, report)
 
 
-def _acts(where: Where, name: str, entry: Entry) -> bool:
+def _acts(where: Where, name: str, entry: ConfigEntry) -> bool:
     """Whether a written key would act, were it read."""
     key = find_key(where, name).key if entry.place is not None else None
     return key is not None and key.effect is Effect.HONOURED
@@ -119,7 +119,7 @@ def _report_of_clusters(part: Parts, report: Report) -> None:
                 report.inform("no-effect", f'"{entry.key}" has no effect: {what}', entry, remedy=remedy)
 
 
-def _unread_at_cluster(name: str, entry: Entry, is_source: bool, ending: FlowParts | None) -> tuple[str, str]:
+def _unread_at_cluster(name: str, entry: ConfigEntry, is_source: bool, ending: FlowParts | None) -> tuple[str, str]:
     """Why nobody reads a cluster's key, and what to do; empty if it is read. `ending` is a flow into the cluster."""
     role = name.partition(".")[0]
     if role == "consumer":

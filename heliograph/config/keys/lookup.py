@@ -12,7 +12,7 @@ from heliograph.config.keys.table import KEYS, MEANT, NEVER_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class KeyLookup:
     """What a written key is: known (`key`), ignored at this place (`hint` says where it works), or neither."""
 
     key: Key | None = None
@@ -30,44 +30,46 @@ _FAMILIES = [(key.name[:-1], key) for key in KEYS if key.name.endswith(".*")]
 _FLOW_SIDES = ("source.", "target.")
 
 
-def find_key(where: Where, name: str) -> Found:
+def find_key(where: Where, name: str) -> KeyLookup:
     """What a key is at a place; `name` is without the prefix of its flow or cluster."""
     rows = _BY_NAME.get(name) or [key for prefix, key in _FAMILIES if name.startswith(prefix) and name != prefix]
     for row in rows:
         if where in row.scope.places:
-            return Found(key=row, replaced_by=row.name if name in row.old_names else "")
+            return KeyLookup(key=row, replaced_by=row.name if name in row.old_names else "")
     client = _find_client(where, name)
     if client is not None and (client.key is not None or not rows):
         return client
     if rows:
-        return Found(hint=_place_hint(rows[0], name))
+        return KeyLookup(hint=_place_hint(rows[0], name))
     if name in NEVER_READ:
-        return Found(hint=f"MM2 never reads it; it may mean {NEVER_READ[name]}")
-    return Found(nearest=_nearest(where, name))
+        return KeyLookup(hint=f"MM2 never reads it; it may mean {NEVER_READ[name]}")
+    return KeyLookup(nearest=_nearest(where, name))
 
 
-def _find_client(where: Where, name: str) -> Found | None:
+def _find_client(where: Where, name: str) -> KeyLookup | None:
     """Keys of Kafka's clients, with the prefixes that are allowed at the place."""
     if where is not Where.FLOW and name in CONNECTION_KEYS:
-        return Found(key=CONNECTION_KEYS[name])
+        return KeyLookup(key=CONNECTION_KEYS[name])
     if where is Where.CLUSTER and (worker := CLIENT_KEYS["admin"].get(name)) is not None:
-        return Found(key=_of_worker(worker))
+        return KeyLookup(key=_of_worker(worker))
     role, rest, prefixed = _split_role(name)
     if prefixed and where is not Where.FLOW and name.startswith(_FLOW_SIDES):
-        return Found(hint=f"write <A>-><B>.{name}")
+        return KeyLookup(hint=f"write <A>-><B>.{name}")
     if role == "cluster" and where is Where.FLOW:
-        return Found(key=CONNECTION_KEYS[rest]) if rest in CONNECTION_KEYS else None
+        return KeyLookup(key=CONNECTION_KEYS[rest]) if rest in CONNECTION_KEYS else None
     if role in CLIENT_KEYS and rest in CLIENT_KEYS[role]:
         if where is Where.TOP:
-            return Found(hint=f"write {_side(role)}{role}.{rest}")
+            return KeyLookup(hint=f"write {_side(role)}{role}.{rest}")
         if where is Where.CLUSTER and ".override." in name:
-            return Found(hint=f"write <A>-><B>.{name}")
-        return Found(key=_at_flow(name, CLIENT_KEYS[role][rest]) if where is Where.FLOW else CLIENT_KEYS[role][rest])
+            return KeyLookup(hint=f"write <A>-><B>.{name}")
+        return KeyLookup(
+            key=_at_flow(name, CLIENT_KEYS[role][rest]) if where is Where.FLOW else CLIENT_KEYS[role][rest]
+        )
     if name in CONNECTION_KEYS:
-        return Found(hint=f"write <X>.{name}")
+        return KeyLookup(hint=f"write <X>.{name}")
     for role, keys in CLIENT_KEYS.items():
         if name in keys:
-            return Found(hint=f"write {_side(role)}{role}.{name}")
+            return KeyLookup(hint=f"write {_side(role)}{role}.{name}")
     return None
 
 

@@ -10,17 +10,25 @@ from dataclasses import replace
 from typing import Any
 
 from heliograph.config.files.layers import BYTE_ARRAY_CONVERTER, WORKER_PREFIXES
-from heliograph.config.files.parts import Connector, State
-from heliograph.config.keys.client_settings import CLIENT_NAMES, Kind
+from heliograph.config.files.parts import Connector, ConnectorState
+from heliograph.config.keys.client_settings import CLIENT_NAMES, ValueKind
 from heliograph.config.keys.key import Effect, Key, Scope, row
 from heliograph.names.policies import POLICIES
 
 H, L, P, R = Effect.HONOURED, Effect.LATER, Effect.POINTLESS, Effect.REFUSED
-B, S, INT, N, T, C, LIST = Kind.BOOLEAN, Kind.SHORT, Kind.INT, Kind.LONG, Kind.STRING, Kind.CLASS, Kind.LIST
+B, S, INT, N, T, C, LIST = (
+    ValueKind.BOOLEAN,
+    ValueKind.SHORT,
+    ValueKind.INT,
+    ValueKind.LONG,
+    ValueKind.STRING,
+    ValueKind.CLASS,
+    ValueKind.LIST,
+)
 _MIRROR = "org.apache.kafka.connect.mirror."
 
 
-def _factor(name: str, default: str, scope: Scope, effect: Effect, meaning: str, *, kind: Kind = S) -> Key:
+def _factor(name: str, default: str, scope: Scope, effect: Effect, meaning: str, *, kind: ValueKind = S) -> Key:
     return row(name, kind, default, scope, effect, f"{meaning}; -1: the broker's default", low=1, also=(-1,))
 
 
@@ -45,11 +53,11 @@ def _filter(name: str, default: str, meaning: str) -> Key:
     return row(name, C, default, Scope.FLOW, H, f"{meaning}, or `python:module.Class`", choices=(default,))
 
 
-def _rest(name: str, kind: Kind = T, default: str | None = "") -> Key:
+def _rest(name: str, kind: ValueKind = T, default: str | None = "") -> Key:
     return row(name, kind, default, Scope.GLOBAL, P, "MM2's REST server between its nodes; there is none here")
 
 
-def _worker(name: str, kind: Kind, default: str | None, effect: Effect, meaning: str, **more: Any) -> Key:
+def _worker(name: str, kind: ValueKind, default: str | None, effect: Effect, meaning: str, **more: Any) -> Key:
     scope = Scope.WORKER_OR_TOP if name.startswith(WORKER_PREFIXES) else Scope.WORKER
     return row(name, kind, default, scope, effect, meaning, **more)
 
@@ -282,7 +290,7 @@ _CONNECTOR_KEYS = (
     row("task.index", INT, None, Scope.FLOW_ONLY, P, "MM2 sets it for its own tasks"),
 )  # fmt: skip
 
-_STATES = tuple(State)
+_STATES = tuple(ConnectorState)
 
 _OWN_KEYS = tuple(
     replace(key, own=True)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TypeVar
 
 from heliograph.config.files.parts import Connector, FlowParts, under
-from heliograph.config.findings import Config, Entry
+from heliograph.config.findings import Config, ConfigEntry
 from heliograph.config.keys.table import DEFAULTS, owner_of
 from heliograph.config.keys.values import BadValue, Value, parse_value
 
@@ -24,7 +24,7 @@ class Reader:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> ConfigEntry | None:
         key = DEFAULTS[name]
         return next((self.config[n] for n in (name, *key.old_names) if n in self.config), None)
 
@@ -72,7 +72,7 @@ class Connectors(Reader):
         present = [kind for kind in Connector if kind in parts.connectors]
         super().__init__(parts.connectors[present[0]] if present else {})
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> ConfigEntry | None:
         reader = self._readers.get(owner_of(name))
         return super().entry(name) if reader is None or reader.config is self.config else reader.entry(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from heliograph.config.keys.client_settings import Kind
+from heliograph.config.keys.client_settings import ValueKind
 from heliograph.config.keys.key import Key
 from heliograph.names.own_classes import HINT, is_own
 
@@ -14,7 +14,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 _DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
 _MAX_SHOWN = 80
-_BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
+_BITS = {ValueKind.SHORT: 16, ValueKind.INT: 32, ValueKind.LONG: 64}
 _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<host>[^\[\]/\s]+)):(?P<port>[0-9]{1,5})"
 )
@@ -48,13 +48,13 @@ def parse_value(key: Key, text: str) -> Value:
     trimmed = text.strip(_JAVA_BLANKS)
     if key.default == "none" and key.kind in _BITS and trimmed.lower() == "none":
         return None
-    if key.kind is Kind.LIST:
+    if key.kind is ValueKind.LIST:
         return split_list(text)
-    if key.kind is Kind.BOOLEAN:
+    if key.kind is ValueKind.BOOLEAN:
         return _boolean(trimmed)
     if key.kind in _BITS:
         return _number(key, trimmed)
-    if key.kind is Kind.DOUBLE:
+    if key.kind is ValueKind.DOUBLE:
         return _double(trimmed)
     return _choice(key, trimmed) if key.choices else text
 
@@ -87,9 +87,9 @@ def _choice(key: Key, text: str) -> str:
     for choice in key.choices:
         if choice.lower() == text.lower():
             return choice
-    if key.kind is Kind.CLASS and is_own(text):
+    if key.kind is ValueKind.CLASS and is_own(text):
         return text
-    own = f", or {HINT}" if key.kind is Kind.CLASS else ""
+    own = f", or {HINT}" if key.kind is ValueKind.CLASS else ""
     raise BadValue(f"must be one of {', '.join(key.choices)}{own}", f', not "{_short(text)}"')
 
 

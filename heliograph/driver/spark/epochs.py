@@ -34,12 +34,12 @@ from heliograph.config.files.properties import property_line
 from heliograph.driver.plan import Workforce
 from heliograph.driver.spark import jvm_class_archive
 from heliograph.driver.spark.arrow_rows import ROW_SCHEMA_SQL, assignments_of, lanes_table, ledger_rows, rows_batch
-from heliograph.driver.spark.executor_check import Equipment, abi_here, describe_lacks, equipment_here, is_shippable
+from heliograph.driver.spark.executor_check import ExecutorCheck, abi_here, describe_lacks, equipment_here, is_shippable
 from heliograph.driver.spark.executor_packages import pack_modules, pack_package
 from heliograph.errors import SparkFailed
 from heliograph.lane.lane import copy_lane
 from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
-from heliograph.outage_log import Spell
+from heliograph.outage_log import Outage
 
 log = logging.getLogger("heliograph")
 Result = TypeVar("Result")
@@ -109,7 +109,7 @@ class SparkEpochs:
         self._equipped: frozenset[str] = frozenset()
         self._lanes_running = 0
         """Written by the thread that runs epochs; `equip` leaves these slots alone."""
-        self._losses = Spell()
+        self._losses = Outage()
 
     def start(self) -> None:
         """Start the JVM; its chatter goes to a log file."""
@@ -220,14 +220,14 @@ class SparkEpochs:
             self._warm_up(free, jobs=1)
             self._equipped = now.executors
 
-    def _inspect(self, slots: int) -> list[Equipment]:
+    def _inspect(self, slots: int) -> list[ExecutorCheck]:
         """Ask as many slots as are free, and so every executor that runs no lane yet."""
         assert self._session is not None
         context = self._session.sparkContext
         context.setJobDescription("heliograph warm-up: what executors have")
         return self._run_again_when_lost(lambda: self._ask(context, slots))
 
-    def _ask(self, context: SparkContext, slots: int) -> list[Equipment]:
+    def _ask(self, context: SparkContext, slots: int) -> list[ExecutorCheck]:
         try:
             return list(context.parallelize(range(slots), slots).map(lambda _: equipment_here()).collect())
         except Exception as error:
@@ -238,7 +238,7 @@ class SparkEpochs:
                 remedy=f"Spark's log is {self.log_path}",
             ) from error
 
-    def _ship_modules(self, found: Iterable[Equipment]) -> None:
+    def _ship_modules(self, found: Iterable[ExecutorCheck]) -> None:
         assert self._session is not None
         context = self._session.sparkContext
         assert context._python_includes is not None

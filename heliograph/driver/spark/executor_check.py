@@ -30,7 +30,7 @@ LANE_PACKAGES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
+class ExecutorCheck:
     """What one Python worker of an executor has."""
 
     host: str
@@ -42,9 +42,9 @@ class Equipment:
     """Packages that are not there."""
 
 
-def equipment_here() -> Equipment:
+def equipment_here() -> ExecutorCheck:
     """*Runs* in a task."""
-    return Equipment(
+    return ExecutorCheck(
         host=socket.gethostname(),
         python=platform.python_version(),
         abi=abi_here(),
@@ -57,18 +57,18 @@ def abi_here() -> str:
     return importlib.machinery.EXTENSION_SUFFIXES[0]
 
 
-def is_shippable(found: Iterable[Equipment], abi: str) -> bool:
+def is_shippable(found: Iterable[ExecutorCheck], abi: str) -> bool:
     """Whether modules of this machine would mend what is missing: only if they run on all executors."""
     equipment = list(found)
     return any(one.missing for one in equipment) and all(one.abi == abi for one in equipment)
 
 
-def describe_lacks(found: Iterable[Equipment], abi: str) -> str:
+def describe_lacks(found: Iterable[ExecutorCheck], abi: str) -> str:
     """What stands between each host and a lane; empty if nothing does."""
     return "; ".join(sorted({text for one in found if (text := _lacks(one, abi))}))
 
 
-def _lacks(one: Equipment, abi: str) -> str:
+def _lacks(one: ExecutorCheck, abi: str) -> str:
     other = f", whose modules end in {one.abi} and not in {abi}" if one.abi != abi else ""
     where = f"{one.host} (Python {one.python}{other})"
     if one.missing:

@@ -31,7 +31,7 @@ _STORE_KEYS = (
 )
 
 
-class SecretReader(Protocol):
+class SecretSource(Protocol):
     """Looks up the secrets that a text refers to; goes wherever the settings go."""
 
     def read(self, key: str, text: str) -> str:
@@ -47,7 +47,7 @@ class Security:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further keys, whose values have placeholders to be looked up each time."""
-    reader: SecretReader | None = field(default=None, repr=False)
+    reader: SecretSource | None = field(default=None, repr=False)
 
     @property
     def uses_tls(self) -> bool:

@@ -16,7 +16,7 @@ from heliograph.names.java_regex.codepoints import Ranges, write_char, write_set
 _MAX_EXPANDED = 100_000
 
 
-class Piece(NamedTuple):
+class PatternPiece(NamedTuple):
     """Translated text, with what Java's look-behind and the memory limit ask of it, and the texts it may match."""
 
     text: str
@@ -36,30 +36,30 @@ class Piece(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def literal(code: int) -> Piece:
-    return Piece(write_char(code), low=1, high=1, letters=(((code, code),),), literal=chr(code))
+def literal(code: int) -> PatternPiece:
+    return PatternPiece(write_char(code), low=1, high=1, letters=(((code, code),),), literal=chr(code))
 
 
-def one_of(ranges: Ranges) -> Piece:
-    return Piece(write_set(ranges), low=1, high=1, letters=(ranges,))
+def one_of(ranges: Ranges) -> PatternPiece:
+    return PatternPiece(write_set(ranges), low=1, high=1, letters=(ranges,))
 
 
-def in_sequence(pieces: Sequence[Piece]) -> Piece:
+def in_sequence(pieces: Sequence[PatternPiece]) -> PatternPiece:
     highs = [piece.high for piece in pieces]
     return _joined(pieces, "", sum(piece.low for piece in pieces), _added(highs))
 
 
-def in_turn(branches: Sequence[Piece]) -> Piece:
+def in_turn(branches: Sequence[PatternPiece]) -> PatternPiece:
     """Alternatives."""
     highs = [branch.high for branch in branches]
     high = None if None in highs else max(high for high in highs if high is not None)
     return _joined(branches, "|", min(branch.low for branch in branches), high)
 
 
-def repeated(atom: Piece, text: str, *, low: int, high: int | None, is_counted: bool) -> Piece:
+def repeated(atom: PatternPiece, text: str, *, low: int, high: int | None, is_counted: bool) -> PatternPiece:
     """An atom between `low` and `high` times, written so."""
     counts_group = atom.text.startswith("(") and is_counted
-    return Piece(
+    return PatternPiece(
         text,
         checked_size(max(1, atom.size) * max(1, low, high or 0)),
         atom.bounded and high is not None and not counts_group,
@@ -76,8 +76,8 @@ def checked_size(size: int) -> int:
     return size
 
 
-def _joined(pieces: Sequence[Piece], between: str, low: int, high: int | None) -> Piece:
-    return Piece(
+def _joined(pieces: Sequence[PatternPiece], between: str, low: int, high: int | None) -> PatternPiece:
+    return PatternPiece(
         between.join(piece.text for piece in pieces),
         checked_size(sum(piece.size for piece in pieces)),
         all(piece.bounded for piece in pieces),

@@ -24,7 +24,7 @@ from heliograph.names.java_regex.codepoints import (
     union,
     write_set,
 )
-from heliograph.names.java_regex.pieces import Piece, in_sequence, in_turn, literal, one_of, repeated
+from heliograph.names.java_regex.pieces import PatternPiece, in_sequence, in_turn, literal, one_of, repeated
 
 _MAX_DEPTH = 100
 _MAX_SHOWN = 500
@@ -34,10 +34,10 @@ _MAX_COUNT = 2**31 - 1
 class Shape(NamedTuple):
     """A pattern as a whole, and what it is made of."""
 
-    whole: Piece
-    branches: tuple[tuple[Piece, ...], ...]
+    whole: PatternPiece
+    branches: tuple[tuple[PatternPiece, ...], ...]
     """Its alternatives, each a sequence."""
-    groups: dict[int, Piece]
+    groups: dict[int, PatternPiece]
     """What each capturing group may hold."""
     names: dict[str, int]
     loose: frozenset[int]
@@ -98,9 +98,9 @@ class _Parser:
         self.names: dict[str, int] = {}
         self.captures_behind = False
         self.references = False
-        self.pieces: dict[int, Piece] = {}
+        self.pieces: dict[int, PatternPiece] = {}
         self.loose: set[int] = set()
-        self.branches: list[list[Piece]] = []
+        self.branches: list[list[PatternPiece]] = []
 
     def parse(self) -> Shape:
         piece = self._alternatives()
@@ -148,7 +148,7 @@ class _Parser:
         self.at += 1
         return self.tokens[self.at - 1][0]
 
-    def _alternatives(self) -> Piece:
+    def _alternatives(self) -> PatternPiece:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise Refused(f"groups are nested more than {_MAX_DEPTH} deep")
@@ -160,7 +160,7 @@ class _Parser:
             self.branches = branches
         return in_turn([in_sequence(branch) for branch in branches])
 
-    def _sequence(self) -> list[Piece]:
+    def _sequence(self) -> list[PatternPiece]:
         pieces = []
         while self.at < len(self.tokens) and self._peek() not in ("|", ")"):
             before = self.groups
@@ -173,7 +173,7 @@ class _Parser:
         """Of groups opened since then, what they capture is not relied on."""
         self.loose.update(range(before + 1, self.groups + 1))
 
-    def _atom(self) -> Piece | None:
+    def _atom(self) -> PatternPiece | None:
         """One thing that can be repeated; None for a group that only sets flags."""
         char = self._peek()
         if char == "(":
@@ -192,12 +192,12 @@ class _Parser:
         if char == ".":
             return one_of(self._dot())
         if char == "^":
-            return Piece(self._start())
+            return PatternPiece(self._start())
         if char == "$":
-            return Piece(self._end())
+            return PatternPiece(self._end())
         return self._literal(ord(self.tokens[self.at - 1][0]))
 
-    def _literal(self, code: int) -> Piece:
+    def _literal(self, code: int) -> PatternPiece:
         if "i" in self.flags and (both := both_cases(((code, code),))) != ((code, code),):
             return one_of(both)
         return literal(code)
@@ -217,7 +217,7 @@ class _Parser:
             return _UNIX_EVERY_END if "d" in self.flags else _EVERY_END
         return _UNIX_END if "d" in self.flags else _END
 
-    def _quantified(self, atom: Piece, before: int) -> Piece:
+    def _quantified(self, atom: PatternPiece, before: int) -> PatternPiece:
         char = self._peek()
         if char in ("*", "+", "?"):
             self.at += 1
@@ -255,7 +255,7 @@ class _Parser:
 
     # -- groups
 
-    def _group(self) -> Piece | None:
+    def _group(self) -> PatternPiece | None:
         self.at += 1
         outside, before = self.flags, self.groups
         if not self._take("?"):
@@ -280,19 +280,19 @@ class _Parser:
         self.flags = outside
         return piece
 
-    def _closed_group(self, opening: str) -> Piece:
+    def _closed_group(self, opening: str) -> PatternPiece:
         inside = self._alternatives()
         if not self._take(")"):
             raise Refused("( is not closed")
         return inside._replace(text=f"{opening}{inside.text})")
 
-    def _check_look_behind(self, piece: Piece) -> None:
+    def _check_look_behind(self, piece: PatternPiece) -> None:
         if not piece.bounded:
             # Java refuses most of these; which ones depends on overflows of its arithmetic and on its optimizer.
             raise Refused("a repetition without limit, or of a group, inside a look-behind is not supported")
         self.captures_behind |= piece.captures
 
-    def _capture(self, name: str | None) -> Piece:
+    def _capture(self, name: str | None) -> PatternPiece:
         self.groups += 1
         number = self.groups
         if name is not None:
@@ -325,7 +325,7 @@ class _Parser:
 
     # -- escapes
 
-    def _escape(self) -> Piece:
+    def _escape(self) -> PatternPiece:
         char = self._peek()
         simple = {
             "A": r"\A", "G": r"\A", "z": r"\Z", "Z": _UNIX_END if "d" in self.flags else _END,
@@ -335,9 +335,9 @@ class _Parser:
             self.at += 1
             if char == "b" and self._peek() == "{":
                 raise Refused("\\b{g} is not supported")
-            return Piece(simple[char])
+            return PatternPiece(simple[char])
         if self._take("R"):
-            return Piece(_LINE_BREAK, low=1, high=2, letters=(VERTICAL,))
+            return PatternPiece(_LINE_BREAK, low=1, high=2, letters=(VERTICAL,))
         if char is not None and char in _DIGITS and char != "0":
             return self._numbered_reference()
         if self._take("k"):
@@ -350,21 +350,21 @@ class _Parser:
         value = self._char_or_class()
         return self._literal(value) if isinstance(value, int) else one_of(value)
 
-    def _numbered_reference(self) -> Piece:
+    def _numbered_reference(self) -> PatternPiece:
         number = int(self._next(""))
         while (char := self._peek()) is not None and char in _DIGITS and number * 10 + int(char) <= self.groups:
             number = number * 10 + int(char)
             self.at += 1
         return self._reference(number)
 
-    def _reference(self, number: int) -> Piece:
+    def _reference(self, number: int) -> PatternPiece:
         if number not in self.closed:
             # In Java, one to a group that does not exist never matches.
             raise Refused(f"back-reference {number} without a complete group {number} before it is not supported")
         if "i" in self.flags:
             raise Refused("a back-reference under (?i) is not supported")
         self.references = True
-        return Piece(f"(?:\\{number})", bounded=False, high=None, letters=(ALL,))
+        return PatternPiece(f"(?:\\{number})", bounded=False, high=None, letters=(ALL,))
 
     def _char_or_class(self) -> int | Ranges:
         """What follows a backslash and is one character or a set of them."""

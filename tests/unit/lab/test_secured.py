@@ -12,7 +12,7 @@ import pytest
 from heliograph.errors import LabError
 from heliograph.kafka.security.client_security import Security
 from heliograph.kafka.security.jaas import parse_jaas
-from heliograph.lab.cluster import Cluster, Lab
+from heliograph.lab.cluster import Lab, LabCluster
 from heliograph.lab.listeners import LISTENERS, MODULES, broker_name
 from heliograph.lab.pki import Authority
 from heliograph.lab.ready import WAYS, remove_ready_files, write_ready_files
@@ -117,7 +117,7 @@ def test_old_kafka_cannot_be_secured() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_ready_files_have_no_secret_and_go_again(way: str, secured: Secured, tmp_path: Path) -> None:
     clusters = [
-        Cluster(ClusterSpec(alias=alias, authority=secured.authority), (), Lab(tmp_path), secured)
+        LabCluster(ClusterSpec(alias=alias, authority=secured.authority), (), Lab(tmp_path), secured)
         for alias in ("north", "south", "north.x")
     ]
     shown = write_ready_files(tmp_path, clusters, way)
@@ -134,7 +134,7 @@ def test_ready_files_have_no_secret_and_go_again(way: str, secured: Secured, tmp
 
 
 def test_ready_files_leave_those_of_others_alone(secured: Secured, tmp_path: Path) -> None:
-    cluster = Cluster(ClusterSpec(alias="north", authority=secured.authority), (), Lab(tmp_path), secured)
+    cluster = LabCluster(ClusterSpec(alias="north", authority=secured.authority), (), Lab(tmp_path), secured)
     theirs = tmp_path / "north-client.properties"
     theirs.write_text("x=1\n")
     with pytest.raises(LabError, match="already"):
