@@ -71,12 +71,12 @@ class GroupPosition(NamedTuple):
         """The place that skips nothing of either."""
         if other is None:
             return self
-        lowest = min(other, self, key=lambda standing: standing.downstream)
+        lowest = min(other, self, key=lambda position: position.downstream)
         return lowest._replace(mirrored_end=max(self.mirrored_end, other.mirrored_end), is_shared=True)
 
 
 def plan_checkpoints(
-    standings: Mapping[GroupPartition, GroupPosition], last: Mapping[GroupPartition, Checkpoint]
+    positions: Mapping[GroupPartition, GroupPosition], last: Mapping[GroupPartition, Checkpoint]
 ) -> list[Checkpoint]:
     """Checkpoints that are news: forward on the target, or back because the group went back on the source.
 
@@ -85,23 +85,23 @@ def plan_checkpoints(
     partitions share one of the target, their offsets on the source say nothing to each other.
     """
     news = []
-    for (group, where), standing in standings.items():
+    for (group, where), position in positions.items():
         before = last.get((group, where))
         if (
             before is None
-            or standing.upstream < before.upstream
-            or standing.downstream > before.downstream
-            or ((standing.is_shared or standing.is_exact) and standing.downstream < before.downstream)
-            or before.downstream > standing.mirrored_end
+            or position.upstream < before.upstream
+            or position.downstream > before.downstream
+            or ((position.is_shared or position.is_exact) and position.downstream < before.downstream)
+            or before.downstream > position.mirrored_end
         ):
             news.append(
                 Checkpoint(
                     group=group,
                     topic=where.topic,
                     partition=where.partition,
-                    upstream=standing.upstream,
-                    downstream=standing.downstream,
-                    metadata=standing.metadata,
+                    upstream=position.upstream,
+                    downstream=position.downstream,
+                    metadata=position.metadata,
                 )
             )
     return news
@@ -287,7 +287,7 @@ class GroupCheckpoints:
 
     # -- a pass ----------------------------------------------------------------------------
 
-    async def carry(self) -> None:
+    async def sync(self) -> None:
         """One pass over all groups."""
         settings, every_s, began = self.settings, self.interval_s(), time.monotonic()
         if settings is None or every_s is None:
@@ -296,12 +296,12 @@ class GroupCheckpoints:
             await self.refresh_groups()
         commits = await self._commits(self._groups or ())
         waited_s = await self._until_written_down(commits)
-        standings = self._standings(commits, await self._target_starts(commits))
+        positions = self._standings(commits, await self._target_starts(commits))
         work = []
         if self._emission.is_at(began, every_s=every_s):
-            work.append(self._emit(settings, standings, began))
+            work.append(self._emit(settings, positions, began))
         if settings.sync_group_offsets and self._writing.is_at(began, every_s=every_s):
-            work.append(self._write_offsets(settings, standings, began))
+            work.append(self._write_offsets(settings, positions, began))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -391,7 +391,7 @@ class GroupCheckpoints:
         lowest counts, and a group is not led back later.
         """
         partitions = self._flow.ledger.partitions
-        standings: dict[GroupPartition, GroupPosition] = {}
+        positions: dict[GroupPartition, GroupPosition] = {}
         untold: set[GroupPartition] = set()
         for group, found in commits.items():
             for where, commit in found.items():
@@ -408,9 +408,9 @@ class GroupCheckpoints:
                 end = max(start, entry.target_offset)
                 offset = found_there.within(start, end).offset
                 is_exact = found_there.grade is Grade.EXACT
-                standing = GroupPosition(commit.offset, offset, commit.metadata, end, is_exact=is_exact)
-                standings[name, remote] = standing.with_neighbour(standings.get((name, remote)))
-        return {place: standing for place, standing in standings.items() if place not in untold}
+                position = GroupPosition(commit.offset, offset, commit.metadata, end, is_exact=is_exact)
+                positions[name, remote] = position.with_neighbour(positions.get((name, remote)))
+        return {place: position for place, position in positions.items() if place not in untold}
 
     def _translate(self, where: PartitionName, offset: int) -> Translation | None:
         """By the rule that is set; MirrorMaker 2's has no word for a copy of another number than its source's."""
@@ -433,13 +433,13 @@ class GroupCheckpoints:
     # -- checkpoints -----------------------------------------------------------------------
 
     async def _write_offsets(
-        self, settings: Checkpoints, standings: Mapping[GroupPartition, GroupPosition], began: float
+        self, settings: Checkpoints, positions: Mapping[GroupPartition, GroupPosition], began: float
     ) -> None:
-        await self._sync.write(_offsets_of(standings))
+        await self._sync.write(_offsets_of(positions))
         self._writing.take(began, interval_s=settings.sync_group_offsets_interval_s)
 
     async def _emit(
-        self, settings: Checkpoints, standings: Mapping[GroupPartition, GroupPosition], began: float
+        self, settings: Checkpoints, positions: Mapping[GroupPartition, GroupPosition], began: float
     ) -> None:
         flow = self._flow
         topic = flow.flow.checkpoints_topic
@@ -449,7 +449,7 @@ class GroupCheckpoints:
             self.skipped = unread.number
             store.tell_refused(flow.name, unread)
             self._last = last_of(checkpoints)
-        news = plan_checkpoints(standings, self._last)
+        news = plan_checkpoints(positions, self._last)
         if news:
             records, failed = encode_checkpoints(news)
             refused = await append_apart(
@@ -475,10 +475,10 @@ def last_of(checkpoints: Iterable[Checkpoint]) -> dict[GroupPartition, Checkpoin
     return {(item.group, TopicPartition(item.topic, item.partition)): item for item in checkpoints}
 
 
-def _offsets_of(standings: Mapping[GroupPartition, GroupPosition]) -> dict[str, dict[TopicPartition, Commit]]:
+def _offsets_of(positions: Mapping[GroupPartition, GroupPosition]) -> dict[str, dict[TopicPartition, Commit]]:
     offsets: dict[str, dict[TopicPartition, Commit]] = {}
-    for (group, where), standing in standings.items():
-        offsets.setdefault(group, {})[where] = Commit(standing.downstream, standing.metadata)
+    for (group, where), position in positions.items():
+        offsets.setdefault(group, {})[where] = Commit(position.downstream, position.metadata)
     return offsets
 
 

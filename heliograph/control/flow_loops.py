@@ -23,7 +23,7 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
     A source is watched while its flow is paused too: that is when there is most to lose.
     """
     watch, syncs = Watch(flow), OffsetSyncs(flow)
-    carrier = GroupCheckpoints(flow, syncs)
+    checkpoints = GroupCheckpoints(flow, syncs)
     configs = ConfigSync(flow)
     acls = AclSync(flow)
 
@@ -46,9 +46,9 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
         loop(f'watching "{source}"', lambda: WATCH_S, watch.look),
         loop("pruning the ledger", lambda: PRUNE_S, watch.prune),
         loop("offset syncs", sync_interval_s, publish_syncs),
-        loop(f'commits of groups of "{source}"', carrier.read_interval_s, carrier.read),
-        loop(f'groups of "{source}"', carrier.refresh_interval_s, carrier.refresh_groups),
-        loop(f'groups to "{target}"', carrier.interval_s, carrier.carry),
+        loop(f'commits of groups of "{source}"', checkpoints.read_interval_s, checkpoints.read),
+        loop(f'groups of "{source}"', checkpoints.refresh_interval_s, checkpoints.refresh_groups),
+        loop(f'groups to "{target}"', checkpoints.interval_s, checkpoints.sync),
         loop(f'settings of topics to "{target}"', configs.interval_s, configs.look),
         loop("access rules", acls.interval_s, acls.sync),
     )

@@ -165,7 +165,7 @@ class Driver:
     async def run(self) -> None:
         """Mirror until `stop`; raises what makes mirroring impossible."""
         for life in self._lives:
-            self._spawn(life.live())
+            self._spawn(life.run())
         try:
             await self._run_when_ready()
         finally:
@@ -173,7 +173,7 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if not self._has_strays:
-                await asyncio.gather(*(life.tenure.release() for life in self._lives))
+                await asyncio.gather(*(life.lease_holder.release() for life in self._lives))
             for flow in self._flows:
                 flow.close()
         if self._failure is not None:
@@ -444,12 +444,12 @@ class Driver:
             sizes_log.debug("kept: %s", ", ".join(f"{name} {size}" for name, size in self.sizes().items()))
 
     async def _first_of(self, job: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
-        """Wait until either is done; the other wish is dropped, the job goes on."""
-        wish = asyncio.ensure_future(other)
+        """Wait until either is done; the other is dropped, the job goes on."""
+        rival = asyncio.ensure_future(other)
         try:
-            await asyncio.wait([job, wish], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([job, rival], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            wish.cancel()
+            rival.cancel()
 
     async def _interruptible_sleep(self, seconds: float) -> None:
         try:

@@ -30,7 +30,7 @@ LEADER_PAUSE_S = 0.5
 
 async def open_counts(
     starts: Mapping[PartitionName, Start],
-    standing: PartitionTable,
+    table: PartitionTable,
     *,
     flow: Flow,
     terms: FlowTerms,
@@ -48,7 +48,7 @@ async def open_counts(
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
     former: dict[PartitionName, dict[int, Page | None]] = {}
-    places = PartitionMapping(flow, standing.known, source=source.catalogue, target=target.catalogue)
+    places = PartitionMapping(flow, table.known, source=source.catalogue, target=target.catalogue)
     homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
     found = {where: home for where, home in homes.items() if home is not None}
     rows = terms.ids_by_row.keys()
@@ -56,13 +56,13 @@ async def open_counts(
     unknown = {
         where: Ended(found[where].target, found[where].modulo, extent.target_end)
         for where, extent in extents.items()
-        if where not in standing.known
+        if where not in table.known
     }
     used = await find_used(unknown, terms.ids_by_row, target=target)
     for where, extent in extents.items():
-        start, known, home = starts[where], standing.known.get(where), found[where]
+        start, known, home = starts[where], table.known.get(where), found[where]
         is_there = topic_ids(where, flow, source=source, target=target) == (home.source_id, home.target_id)
-        count = standing.next_count(where, used[where].number if where in used else start.above)
+        count = table.next_count(where, used[where].number if where in used else start.above)
         if not is_there or row_of(where[1], home.modulo, turn_of(count)) not in rows:
             continue
         opened[where] = first_entry(
@@ -79,7 +79,7 @@ async def open_counts(
             start.past,
             opened[where],
             known=known,
-            page=standing.pages.get(where),
+            page=table.pages.get(where),
             pages=ledger.partition(where).pages,
             former=ledger.partition(where).former,
         )
@@ -96,11 +96,11 @@ async def open_counts(
         opened,
         pages,
         former=former,
-        granted=[wish for where, wish in ledger.wishes.items() if where in opened],
+        granted=[request for where, request in ledger.position_requests.items() if where in opened],
     )
     for where in opened:
-        ledger.wishes.pop(where, None)
-    standing.take_opened(opened)
+        ledger.position_requests.pop(where, None)
+    table.take_opened(opened)
     return {where: count for where, count in used.items() if where in opened}
 
 

@@ -1,7 +1,7 @@
 """One flow on the driver: it comes up, finds what to mirror, gives it to lanes and takes it back.
 
 Owns the flow's two cluster clients and its ledger in memory. Where partitions stand is in
-`standing`, how a count is opened in `opening`, what the policies say in `outcomes`, what is
+`partition_table`, how a count is opened in `count_opening`, what the policies say in `loss_outcomes`, what is
 kept of it in `loss_book`; here is the order in which these are asked.
 """
 
@@ -89,7 +89,7 @@ class FlowDriver:
         self.targets = TargetTopics(flow, self.target, source=self.source)
         self.memory = TargetMemory(flow.name, self.target)
         self.names = FlowNames(self)
-        self.tenure: LeaseHolder | None = None
+        self.lease_holder: LeaseHolder | None = None
         """Our part in the flow's lease; without one the flow is ours alone."""
         self._ledger_identity: tuple[str, object] | None = None
         self.is_complete = True
@@ -117,7 +117,7 @@ class FlowDriver:
         """What runs beside the copying, and which of it fails."""
         self._waits, self._unwritten = Waits(flow.name), Unwritten(flow.name)
         self._absent = Outage()
-        self._standing = PartitionTable()
+        self._table = PartitionTable()
         self._remapped: dict[str, str] = {}  # what was told of topics that share their target's partitions
         self._reopening: frozenset[PartitionName] = frozenset()
         """Partitions whose new count is being opened: nobody else is to enrol them meanwhile."""
@@ -208,10 +208,12 @@ class FlowDriver:
         )
         store.tell_refused(self.name, stored.refused)
         await store.read_on(self.target, self.ledger_topic, self.ledger)
-        self._standing.begin(self.ledger, stored.found)
+        self._table.begin(self.ledger, stored.found)
         self._seen, self._looks_for_new = None, True
         await self._keep_troubles(over=list(self.ledger.troubles))
-        for where in self.ledger.wishes:  # a position that was set is an answer to what stopped the partition
+        for (
+            where
+        ) in self.ledger.position_requests:  # a position that was set is an answer to what stopped the partition
             self.losses.stopped.pop(where, None)
         await self.discover()
 
@@ -233,7 +235,7 @@ class FlowDriver:
         """
         if self.ledger.restored != self.ledger.generation:
             self.ledger.restored = self.ledger.generation
-            for where, entry in self._standing.known.items():
+            for where, entry in self._table.known.items():
                 self.ledger.restore(where, entry)
         if number := await store.write_lost(self.target, self.ledger_topic, self.ledger):
             log.info('%s: %d records that "%s" had lost are written again', self.name, number, self.ledger_topic)
@@ -249,12 +251,12 @@ class FlowDriver:
 
     def leads(self) -> bool:
         """Whether this process leads the flow, for certain: who does not writes nothing."""
-        return self.tenure is None or self.tenure.leads()
+        return self.lease_holder is None or self.lease_holder.leads()
 
     @property
     def entries(self) -> dict[PartitionName, Entry]:
         """Of the partitions that are copied."""
-        return self._standing.entries
+        return self._table.entries
 
     @property
     def is_read_committed(self) -> bool:
@@ -283,14 +285,14 @@ class FlowDriver:
             await self._ensure_internal(self.ledger_topic, vital={storage})
         wanted = self.names.plan_and_tell(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
-        places = PartitionMapping(self.flow, self._standing.known, source=source, target=target)
-        present = places.present(wanted, begun=self._standing.begun)
+        places = PartitionMapping(self.flow, self._table.known, source=source, target=target)
+        present = places.present(wanted, begun=self._table.begun)
         remapped = dict(places.remapped(wanted))
         for topic, text in remapped.items():
             if self._remapped.get(topic) != text:
                 log.info("%s: %s: %s", self.name, topic, text)
         self._remapped = remapped
-        gone = self._standing.keep_only(present)
+        gone = self._table.keep_only(present)
         for line in tell_gone(gone, source, wanted):
             log.warning("%s: %s", self.name, line)
         for where in gone:
@@ -299,9 +301,9 @@ class FlowDriver:
         self.missed &= {topic for topic, _ in self.entries}
         known = self.entries.keys() | self._reopening | self.losses.stopped.keys()
         fresh = [where for where in present if where not in known]
-        begun = self._standing.known
+        begun = self._table.known
         await self._claim_rows({where: begun[where].count for where in fresh if where in begun}, places)
-        is_first = first_asked(self.flow, self.ledger.asked, is_new=not self._standing.known)
+        is_first = first_asked(self.flow, self.ledger.asked, is_new=not self._table.known)
         enrolled = await self._enrol(fresh, is_first)
         await self._note_asked({topic: len(source.topics[topic].partitions) for topic in wanted}, is_first)
         self.is_complete = enrolled == len(fresh) and not self.targets.denials.is_passing
@@ -322,7 +324,7 @@ class FlowDriver:
 
     async def _heed_epochs(self) -> None:
         """Believe no leader of either cluster that is older than those under which was copied."""
-        entries = self._standing.known
+        entries = self._table.known
         await self.source.heed(source_epochs(entries))
         await self.target.heed(target_epochs(entries, self.flow))
 
@@ -334,7 +336,7 @@ class FlowDriver:
 
     async def _note_asked(self, partitions: Mapping[str, int], is_first: Callable[[PartitionName], bool]) -> None:
         """Write down what the flow is asked for: what appears later among it is new."""
-        before, begun = self.ledger.asked, self._standing.known
+        before, begun = self.ledger.asked, self._table.known
         asked = asked_now(self.flow, before, partitions, begun=begun, is_first=is_first)
         if asked != before:
             self._check_lead()
@@ -348,15 +350,15 @@ class FlowDriver:
 
         `is_first` tells of one that was never copied whether it has its start position, or is new and comes whole.
         """
-        standing = self._standing
+        table = self._table
         starts: dict[PartitionName, Start] = {}
         points: dict[PartitionName, StartPoint] = {}
         begun: dict[PartitionName, Entry] = {}
         for where in fresh:
-            known, stored = standing.known.get(where), standing.positions.get(where)
-            wish = self.ledger.wishes.get(where)
-            if wish is not None and wish.holds(known, stored):
-                points[where] = wish.point(self.flow.start_positions.of(where[0]))
+            known, stored = table.known.get(where), table.positions.get(where)
+            request = self.ledger.position_requests.get(where)
+            if request is not None and request.holds(known, stored):
+                points[where] = request.point(self.flow.start_positions.of(where[0]))
             elif known is not None:
                 begun[where] = known
             elif stored is not None:
@@ -365,11 +367,11 @@ class FlowDriver:
                 points[where] = self.flow.start_positions.of(where[0]) if is_first(where) else BEGINNING
         going_on = await self._place(begun, starts)
         for where, end in (await source_offsets(self.source, going_on, LATEST)).items():
-            standing.entries[where] = going_on[where].moved(source_end=end)
-        await self.losses.keep(self.ledger_topic)
+            table.entries[where] = going_on[where].moved(source_end=end)
+        await self.losses.flush(self.ledger_topic)
         await self._open_counts(starts)
         await self._begin(points)
-        return sum(where in standing.entries for where in fresh)
+        return sum(where in table.entries for where in fresh)
 
     async def _place(
         self, begun: Mapping[PartitionName, Entry], starts: dict[PartitionName, Start]
@@ -381,12 +383,12 @@ class FlowDriver:
         for where, known in begun.items():
             if (ids := topic_ids(where, self.flow, source=self.source, target=self.target)) is None:
                 continue
-            place = place_of(known, self._standing.positions.get(where), source_id=ids[0], target_id=ids[1])
+            place = place_of(known, self._table.positions.get(where), source_id=ids[0], target_id=ids[1])
             if isinstance(place, Outcome) and place.code in INSPECTED:
                 unclear[where] = place
             elif isinstance(place, Outcome):
                 self._answer(where, place, starts)
-            elif self.losses.stand(where, known):
+            elif self.losses.restore_stop(where, known):
                 continue
             elif isinstance(place, Entry):
                 going_on[where] = place
@@ -443,21 +445,23 @@ class FlowDriver:
         for where, offset in offsets.items():
             ids = topic_ids(where, self.flow, source=self.source, target=self.target)
             if ids is not None:
-                starts[where] = Start(offset, past_of(self._standing.known.get(where), *ids))
-        wishes = {where: wish for where in starts if (wish := self.ledger.wishes.get(where)) is not None}
+                starts[where] = Start(offset, past_of(self._table.known.get(where), *ids))
+        requests = {
+            where: request for where in starts if (request := self.ledger.position_requests.get(where)) is not None
+        }
         await self._open_counts(starts)
-        tell_beginnings(self.name, self.entries, found, points, wishes)
+        tell_beginnings(self.name, self.entries, found, points, requests)
 
     async def _open_counts(self, starts: Mapping[PartitionName, Start]) -> None:
         if not starts:
             return
-        standing = self._standing
-        places = PartitionMapping(self.flow, standing.known, source=self.source.catalogue, target=self.target.catalogue)
-        counts = {where: standing.next_count(where, start.above) for where, start in starts.items()}
+        table = self._table
+        places = PartitionMapping(self.flow, table.known, source=self.source.catalogue, target=self.target.catalogue)
+        counts = {where: table.next_count(where, start.above) for where, start in starts.items()}
         await self._claim_rows(counts, places)
         used = await open_counts(
             starts,
-            standing,
+            table,
             flow=self.flow,
             terms=self.terms(),
             source=self.source,
@@ -468,18 +472,18 @@ class FlowDriver:
         for where, found in used.items():
             self.losses.inform(where, never_written_down(self.entries[where], found.number, found.records))
         if used:
-            await self.losses.keep(self.ledger_topic)
+            await self.losses.flush(self.ledger_topic)
 
     def _check_lead(self) -> None:
-        if self.tenure is not None:
-            self.tenure.check()
+        if self.lease_holder is not None:
+            self.lease_holder.check()
 
     # -- epochs --------------------------------------------------------------------------
 
     def assignments(self) -> list[Assignment]:
         result = []
         for (topic, partition), entry in self.entries.items():
-            if not self.flow.is_running or not self.leads() or not self.losses.let(topic, partition):
+            if not self.flow.is_running or not self.leads() or not self.losses.is_copied(topic, partition):
                 continue
             result.append(self._assignment((topic, partition), entry))
         return result
@@ -488,7 +492,7 @@ class FlowDriver:
         topic, partition = where
         remote = self.flow.remote_topic(topic)
         limits = self.targets.limits(remote)
-        page = self._standing.pages.get(where)
+        page = self._table.pages.get(where)
         return Assignment(
             flow=self.name,
             topic=topic,
@@ -498,8 +502,8 @@ class FlowDriver:
             max_message_bytes=limits.max_message_bytes,
             target_stamps_time=limits.stamps_time,
             page=page.pack() if page is not None else b"",
-            late_ms=self._standing.late_ms(where),
-            first_of_term=self._standing.is_unsettled(where),
+            late_ms=self._table.late_ms(where),
+            first_of_term=self._table.is_unsettled(where),
             source_leader_epoch=self.source.catalogue.leader_epoch_of(topic, partition),
         )
 
@@ -519,7 +523,7 @@ class FlowDriver:
             ledger_end=self.ledger.end,
             offset_partitions=self._offset_partitions(),
             append_bytes=self.targets.append_bytes(self.ledger_topic, self.flow.offset_storage_topic),
-            term=self.tenure.term if self.tenure is not None else None,
+            term=self.lease_holder.term if self.lease_holder is not None else None,
             source_cluster_id=self.source.catalogue.cluster_id,
             target_cluster_id=self.target.catalogue.cluster_id,
             memory_ms=self.memory.doubtful_ms,
@@ -539,7 +543,7 @@ class FlowDriver:
 
     def take_written(self) -> None:
         """After a job without rows: go on with what its lanes wrote down."""
-        self._standing.take_written(self.ledger)
+        self._table.take_written(self.ledger)
 
     async def take_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Take over what the lanes report; answer what they could not decide."""
@@ -547,7 +551,7 @@ class FlowDriver:
         unclear: dict[PartitionName, Outcome] = {}
         for row in rows:
             where = (row.topic, row.partition)
-            self._standing.take_row(row)
+            self._table.take_row(row)
             self.left_out += row.left_out
             if not row.error_code:
                 self._goes_on(where)
@@ -569,10 +573,10 @@ class FlowDriver:
         try:
             for where, found in (await self._inspected(unclear)).items():
                 if isinstance(found, Entry):
-                    self._standing.entries[where] = self._standing.known[where] = found
+                    self._table.entries[where] = self._table.known[where] = found
                 else:
                     self._answer(where, found, starts)
-            await self.losses.keep(self.ledger_topic)
+            await self.losses.flush(self.ledger_topic)
             await self._keep_troubles(over={(row.topic, row.partition) for row in rows if not row.error_code})
             if starts:
                 await self._go_on(starts)
@@ -587,7 +591,7 @@ class FlowDriver:
         source = await self._look()
         wanted = self.names.plan(source.topics).wanted
         target = await self.targets.ensure(source, wanted)
-        places = PartitionMapping(self.flow, self._standing.known, source=source, target=target)
+        places = PartitionMapping(self.flow, self._table.known, source=source, target=target)
         found = {
             where: start
             for where, start in starts.items()
@@ -621,7 +625,7 @@ class FlowDriver:
         async def look(where: PartitionName, outcome: Outcome) -> None:
             assert terms is not None
             copy = Unsettled.of(self._assignment(where, outcome.entry), outcome.entry, terms)
-            page, pages = self._standing.pages.get(where), list(self.ledger.partition(where).pages)
+            page, pages = self._table.pages.get(where), list(self.ledger.partition(where).pages)
             async with turn:
                 try:
                     found[where] = await inspect(
@@ -640,13 +644,13 @@ class FlowDriver:
         details = outcome.details
         if outcome.code != TargetTruncated.code or "target_end" not in details or "source_offset" in details:
             return outcome
-        page, pages = self._standing.pages.get(where), self.ledger.partition(where).pages
+        page, pages = self._table.pages.get(where), self.ledger.partition(where).pages
         found = source_at(int(outcome.details["target_end"]), outcome.entry, page, pages)
         return outcome if found is None else outcome._replace(details={**outcome.details, "source_offset": found})
 
     def _with_other_leader(self, outcome: Outcome) -> Outcome:
         """A second writer has a name if the lease tells it."""
-        if outcome.code != SecondWriter.code or self.tenure is None or not (other := self.tenure.other()):
+        if outcome.code != SecondWriter.code or self.lease_holder is None or not (other := self.lease_holder.other()):
             return outcome
         return outcome._replace(text=f"{outcome.text}; the last other leader of the flow was {other}")
 

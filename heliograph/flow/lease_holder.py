@@ -92,7 +92,7 @@ class LeaseHolder:
 
     def _is_ours(self) -> bool:
         held = self._held
-        if held is None or held.tenancy is LeaseState.RELEASED:
+        if held is None or held.state is LeaseState.RELEASED:
             return False
         return self._flow.ledger.leadership.is_led_by(self._me.owner, held.term)
 
@@ -183,7 +183,7 @@ class LeaseHolder:
         name, self._said = self._flow.name, ""
         if before is None or before.holder.owner == self._me.owner:
             log.info("%s: leading", name)
-        elif before.tenancy is LeaseState.RELEASED:
+        elif before.state is LeaseState.RELEASED:
             log.info("%s: leading; %s gave it back", name, before.holder.name)
         elif is_gone(before.holder, self._me):
             log.info("%s: leading; %s, who led, is dead", name, before.holder.name)

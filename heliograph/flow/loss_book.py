@@ -42,7 +42,7 @@ class LossBook:
         """A loss was to stop the whole flow."""
         return any(loss.answer == FLOW_STOPPED for loss in self.stopped.values())
 
-    def let(self, topic: str, partition: int) -> bool:
+    def is_copied(self, topic: str, partition: int) -> bool:
         """Whether a partition is copied."""
         return (topic, partition) not in self.stopped and not self.is_halted
 
@@ -93,7 +93,7 @@ class LossBook:
 
     # -- what is kept --------------------------------------------------------------------
 
-    async def keep(self, ledger_topic: str) -> None:
+    async def flush(self, ledger_topic: str) -> None:
         """Write down what happened, one caller at a time; what fails here is tried again with the next."""
         async with self._keeping:
             rejected, losses = dict(self._rejected), dict(self._unkept)
@@ -110,9 +110,9 @@ class LossBook:
         ledger = await store.read_ledger(self._target, ledger_topic, self.flow.group_id)
         loss = merge(ledger.losses.get((*NO_PARTITION, error.code)), loss_of_flow(error, now_ms=_now_ms()))
         self._unkept[loss.key] = replace(loss, acknowledged_ms=0)
-        await self.keep(ledger_topic)
+        await self.flush(ledger_topic)
 
-    def stand(self, where: PartitionName, known: Entry) -> bool:
+    def restore_stop(self, where: PartitionName, known: Entry) -> bool:
         """Whether a loss stopped the partition before a restart that a lane might not meet again: it stays stopped."""
         for loss in self.ledger.losses.values():
             is_lasting = loss.answer == FLOW_STOPPED or loss.code == LogTruncated.code

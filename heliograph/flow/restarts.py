@@ -22,14 +22,14 @@ class Restarts:
         self.in_a_row = 0
         self.total = 0
 
-    def after_failure_s(self, wish: AutoRestart | None) -> float | None:
+    def after_failure_s(self, chosen: AutoRestart | None) -> float | None:
         """The pause before the next restart; None if there is none."""
-        if wish is None:
+        if chosen is None:
             return None
-        pause_s = restart_delay_s(self.in_a_row, max_backoff_minutes=wish.max_backoff_minutes)
+        pause_s = restart_delay_s(self.in_a_row, max_backoff_minutes=chosen.max_backoff_minutes)
         if self.in_a_row and self._clock() - self._last >= pause_s:
             self.in_a_row, pause_s = 0, 0.0
-        if wish.max_restarts is not None and self.in_a_row >= wish.max_restarts:
+        if chosen.max_restarts is not None and self.in_a_row >= chosen.max_restarts:
             return None
         return pause_s
 

@@ -98,7 +98,7 @@ def _leads_back(ledger: Ledger, source: Catalogue, target: Catalogue) -> bool:
     claim, lease = ledger.claim, ledger.leadership.lease
     if claim is None or (claim.source_cluster_id, claim.target_cluster_id) != (target.cluster_id, source.cluster_id):
         return False
-    is_led = lease is not None and lease.tenancy is not LeaseState.RELEASED
+    is_led = lease is not None and lease.state is not LeaseState.RELEASED
     return is_led and lease is not None and lease.time_ms > time.time() * 1000 - ALIVE_MS
 
 

@@ -84,17 +84,17 @@ def tell_beginnings(
     opened: Container[PartitionName],
     found: Mapping[PartitionName, Beginning],
     points: Mapping[PartitionName, StartPoint],
-    wishes: Mapping[PartitionName, PositionRequest],
+    requests: Mapping[PartitionName, PositionRequest],
 ) -> None:
     """Say of those that are opened, once for each topic, where they begin, and why."""
     begun = {where: start for where, start in found.items() if where in opened}
-    was_set = {where for where, wish in wishes.items() if wish.offset is not None}
+    was_set = {where for where, request in requests.items() if request.offset is not None}
     for topic, starts in _by_topic(where for where in begun if where not in was_set).items():
         _tell_start(flow, topic, {where: begun[where] for where in starts}, points[starts[0]])
     for topic, starts in _by_topic(was_set & begun.keys()).items():
         places = (f"{where[1]} at {begun[where].offset}{_in_brackets(begun[where].note)}" for where in starts)
         log.info("%s: %s goes on where it was set: partition %s", flow, topic, _first_of(places))
-    for topic, reset in _by_topic(where for where in wishes if where not in was_set and where in opened).items():
+    for topic, reset in _by_topic(where for where in requests if where not in was_set and where in opened).items():
         log.info("%s: %s was reset: %d of its partitions begin as in a new flow", flow, topic, len(reset))
 
 

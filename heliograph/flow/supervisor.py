@@ -75,7 +75,7 @@ class FlowSupervisor:
 
     def __init__(self, flow: FlowDriver, me: Process, around: DriverServices) -> None:
         self.flow = flow
-        self.tenure = flow.tenure = LeaseHolder(flow, me, lease_ms=around.lease_ms, on_change=self._on_lead)
+        self.lease_holder = flow.lease_holder = LeaseHolder(flow, me, lease_ms=around.lease_ms, on_change=self._on_lead)
         self.is_ready = False
         """It is ours, and its partitions may be planned."""
         self.is_waiting = flow.flow.is_running
@@ -97,7 +97,7 @@ class FlowSupervisor:
     def _loop(self, what: str, *, again: str = "", final: tuple[type[Exception], ...] = ()) -> SideLoop:
         return self.flow.side_loops.loop(what, again=again, final=final)
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Come to lead a flow, keep it company while it is ours, stand by when it is not, and so on."""
         flow = self.flow
         if not flow.flow.is_running:
@@ -124,19 +124,22 @@ class FlowSupervisor:
             await flow.open()
             if not following:
                 following.append(self._around.spawn(self._loop("following the ledger").keep(self._listen)))
-            self.is_waiting = not await self.tenure.bid()
+            self.is_waiting = not await self.lease_holder.bid()
 
         self.is_waiting = True
         while await self._until_done(bid):
             if not self.is_waiting:
                 return True
-            await self.tenure.wait_until_free()
+            await self.lease_holder.wait_until_free()
         return False
 
     async def _lead(self) -> bool:
         """Prepare the flow and have it mirrored as long as it is ours; False if it cannot be mirrored."""
         flow = self.flow
-        holding, mirroring = asyncio.ensure_future(self.tenure.hold(flow.open)), asyncio.ensure_future(self._mirror())
+        holding, mirroring = (
+            asyncio.ensure_future(self.lease_holder.hold(flow.open)),
+            asyncio.ensure_future(self._mirror()),
+        )
         try:
             ended, _ = await asyncio.wait({holding, mirroring}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -144,7 +147,7 @@ class FlowSupervisor:
         self.is_waiting = True
         self._around.replan()
         await self.resting.wait()
-        await self.tenure.release()
+        await self.lease_holder.release()
         for task in ended:
             task.result()
         return mirroring not in ended
@@ -194,10 +197,10 @@ class FlowSupervisor:
     async def _may_restart(self, why: str) -> bool:
         """Wait until what failed for good may be tried again; False if it is not to be."""
         flow = self.flow
-        wish, restarts = flow.flow.auto_restart, flow.restarts
-        pause_s = restarts.after_failure_s(wish)
+        chosen, restarts = flow.flow.auto_restart, flow.restarts
+        pause_s = restarts.after_failure_s(chosen)
         if pause_s is None:
-            if wish is not None:
+            if chosen is not None:
                 log.error("%s: given up after %d restarts: %s", flow.name, restarts.in_a_row, why)
             return False
         log.error("%s: failed: %s; restart %d follows in %.0f s", flow.name, why, restarts.in_a_row + 1, pause_s)
@@ -214,7 +217,7 @@ class FlowSupervisor:
 
     def _on_lead(self) -> None:
         """Whether we lead has changed. If we do again, the plan is to have the flow; if not, its lanes hear of it."""
-        if not self.is_ready or not self.tenure.leads():
+        if not self.is_ready or not self.lease_holder.leads():
             return
         now = time.monotonic()
         is_steady = now - self._led_at >= STEADY_S
@@ -317,7 +320,7 @@ class FlowSupervisor:
             with looking:
                 if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
                     flow.changed.set()
-                    self.tenure.stir()
+                    self.lease_holder.stir()
             with telling:
                 if flow.leads():
                     await flow.write_condition()
@@ -337,7 +340,7 @@ class FlowSupervisor:
                 continue  # it is kept elsewhere now
             store.tell_refused(flow.name, ledger.refused)
             if ledger.generation != generation:
-                self.tenure.stir()
+                self.lease_holder.stir()
             for word in words:
                 self._hear(word)
 
@@ -345,7 +348,7 @@ class FlowSupervisor:
         """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""
         flow = self.flow
         if isinstance(word, Lease):
-            self.tenure.stir()
+            self.lease_holder.stir()
         elif flow.leads():
             match word:
                 case formats.EntryRecord():

@@ -89,12 +89,12 @@ class Fetcher:
         """By broker, in order; a thousand leave one at once when it goes."""
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
-        self._homeless: dict[PartitionCopy, HeliographError | None] = {}
+        self._unassigned: dict[PartitionCopy, HeliographError | None] = {}
         self._due: dict[PartitionCopy, float] = {}
         """When each of them is looked after."""
         self._tries: dict[PartitionCopy, int] = {}
         """Of each copy, since its last good answer."""
-        self._homing: asyncio.Task[None] | None = None
+        self._assigning: asyncio.Task[None] | None = None
         self._closed = False
 
     def add(self, copy: PartitionCopy) -> None:
@@ -102,7 +102,7 @@ class Fetcher:
         if copy.fetch_node is not None:
             self.wake(copy)
             return
-        self._home(copy, None)
+        self._assign_broker(copy, None)
 
     def wake(self, copy: PartitionCopy) -> None:
         """The copy's queue may have room again."""
@@ -112,8 +112,8 @@ class Fetcher:
 
     def drop(self, copy: PartitionCopy) -> None:
         """The copy was given back to the driver: fetch no more for it."""
-        self._unhome(copy)
-        self._homeless.pop(copy, None)
+        self._unassign(copy)
+        self._unassigned.pop(copy, None)
         self._tries.pop(copy, None)
 
     def return_to_leaders(self) -> None:
@@ -125,27 +125,27 @@ class Fetcher:
         for node, copies in list(self._copies.items()):
             for copy in list(copies):
                 if leader_of(*copy.source) != node:
-                    self._home(copy, None)
+                    self._assign_broker(copy, None)
 
     def close(self) -> None:
         self._closed = True
         for task in self._loops.values():
             task.cancel()
-        if self._homing is not None:
-            self._homing.cancel()
+        if self._assigning is not None:
+            self._assigning.cancel()
 
     # -- which broker --------------------------------------------------------------------
 
-    def _home(self, copy: PartitionCopy, error: HeliographError | None) -> None:
+    def _assign_broker(self, copy: PartitionCopy, error: HeliographError | None) -> None:
         """Find the copy's broker: at once if the leader is known, else after asking again."""
-        self._unhome(copy)
+        self._unassign(copy)
         leader = self._leader_of(copy)
         if error is None and leader is not None:
             self._place(copy, leader)
             return
         self._wait(copy, error)
-        if self._homing is None or self._homing.done():
-            self._homing = self._spawn(self._find_homes())
+        if self._assigning is None or self._assigning.done():
+            self._assigning = self._spawn(self._find_brokers())
 
     def _leader_of(self, copy: PartitionCopy) -> int | None:
         """The leader that the metadata names, unless what was copied is of a later one."""
@@ -157,17 +157,17 @@ class Fetcher:
         tries = self._tries.get(copy, 0)
         pause = min(_MIN_PAUSE_S * 2 ** min(tries, 10), _MAX_PAUSE_S) * random.uniform(0.7, 1.3)
         self._tries[copy] = tries + 1
-        self._homeless[copy] = None if error is None else error.bare()
+        self._unassigned[copy] = None if error is None else error.bare()
         self._due[copy] = asyncio.get_running_loop().time() + pause
 
-    def _unhome(self, copy: PartitionCopy) -> None:
+    def _unassign(self, copy: PartitionCopy) -> None:
         if copy.fetch_node is not None:
             del self._copies[copy.fetch_node][copy]
             copy.fetch_node = None
 
     def _place(self, copy: PartitionCopy, node: int) -> None:
-        self._unhome(copy)
-        self._homeless.pop(copy, None)
+        self._unassign(copy)
+        self._unassigned.pop(copy, None)
         copy.fetch_node = node
         self._copies.setdefault(node, {})[copy] = None
         self._wakes.setdefault(node, asyncio.Event()).set()
@@ -175,31 +175,31 @@ class Fetcher:
         if loop is None or loop.done():
             self._loops[node] = self._spawn(self._fetch_loop(node))
 
-    async def _find_homes(self) -> None:
+    async def _find_brokers(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._homeless and not self._closed:
-            left = min(self._due[copy] for copy in self._homeless) - loop.time()
+        while self._unassigned and not self._closed:
+            left = min(self._due[copy] for copy in self._unassigned) - loop.time()
             if left > 0:
                 await asyncio.sleep(min(left, _MIN_PAUSE_S))  # another one may be due sooner
                 continue
-            due = [copy for copy in self._homeless if self._due[copy] <= loop.time()]
+            due = [copy for copy in self._unassigned if self._due[copy] <= loop.time()]
             before = self._cluster.catalogue.topics
             try:
                 await self._cluster.refresh({copy.assignment.topic for copy in due})
             except HeliographError as error:
                 for copy in due:
-                    if copy in self._homeless:
+                    if copy in self._unassigned:
                         copy.error = error
-                        self._wait(copy, self._homeless[copy])
+                        self._wait(copy, self._unassigned[copy])
                 continue
             for topic in {copy.assignment.topic for copy in due}:
                 if (changed := change_of(before.get(topic), self._cluster.catalogue.topics.get(topic))) is not None:
                     self._on_change(topic, changed)
             for copy in due:
-                if copy in self._homeless:
-                    self._rehome(copy, self._homeless.pop(copy))
+                if copy in self._unassigned:
+                    self._reassign(copy, self._unassigned.pop(copy))
 
-    def _rehome(self, copy: PartitionCopy, error: HeliographError | None) -> None:
+    def _reassign(self, copy: PartitionCopy, error: HeliographError | None) -> None:
         assignment = copy.assignment
         meta = self._cluster.catalogue.topics.get(assignment.topic)
         if meta is not None and not may_be_same_topic(copy.entry.source_topic_id, meta.topic_id.hex):
@@ -241,7 +241,7 @@ class Fetcher:
             except HeliographError as error:
                 for copy in list(self._copies[node]):
                     copy.error = error
-                    self._home(copy, error)
+                    self._assign_broker(copy, error)
                 return
             finally:
                 reservation.release()
@@ -349,7 +349,9 @@ class Fetcher:
             epoch = self._cluster.catalogue.leader_epoch_of(topic, partition)
             leader = self._cluster.catalogue.leader_of(topic, partition)
             if leader is None:
-                self._home(copy, self._cluster.no_leader(topic, partition, "Fetch", where=copy.assignment.name))
+                self._assign_broker(
+                    copy, self._cluster.no_leader(topic, partition, "Fetch", where=copy.assignment.name)
+                )
             elif copy.checked_leader_epoch == epoch or copy.fetch_leader_epoch == UNKNOWN:
                 copy.checked_leader_epoch = epoch
                 agreeing.append(copy)
@@ -376,9 +378,9 @@ class Fetcher:
         if answer.error_code:
             where = f'"{self._cluster.alias}" {copy.assignment.name}'
             error = refused(answer.error_code, "OffsetForLeaderEpoch", where=where)
-            self._home(copy, error)
+            self._assign_broker(copy, error)
         elif answer.end.leader_epoch == UNKNOWN:
-            self._unhome(copy)
+            self._unassign(copy)
             alias, name = self._cluster.alias, copy.assignment.name
             error = divergence.unknown_epoch(copy.fetch_offset, copy.fetch_leader_epoch, alias=alias, where=name)
             self._spawn(self._diagnose_range(copy, error))
@@ -414,9 +416,9 @@ class Fetcher:
         """The leader's log is not the one that was copied: tell from where on."""
         assignment = copy.assignment
         if copy.fetch_node != self._cluster.catalogue.leader_of(assignment.topic, assignment.partition):
-            self._home(copy, None)  # a follower may be behind; the leader knows
+            self._assign_broker(copy, None)  # a follower may be behind; the leader knows
             return
-        self._unhome(copy)
+        self._unassign(copy)
         led = self._cluster.catalogue.leadership_of(*copy.source)
         self._spawn(self._diagnose_divergence(copy, theirs, led))
 
@@ -428,7 +430,7 @@ class Fetcher:
         if copy.is_idle:
             self._on_trouble(copy, error)
         else:
-            self._home(copy, error)  # what was read is written down first: the position must be the copy's
+            self._assign_broker(copy, error)  # what was read is written down first: the position must be the copy's
 
     async def _still_leads(self, copy: PartitionCopy, led: Leadership, error: HeliographError | None) -> bool:
         """Whether who said that the source lost records leads by another broker's word too; if not, or if the copy
@@ -437,12 +439,12 @@ class Fetcher:
             now = await self._cluster.refresh([copy.assignment.topic], elsewhere=True)
         except HeliographError as failure:
             copy.error = failure
-            self._home(copy, failure)
+            self._assign_broker(copy, failure)
             return False
         if copy.state is not CopyState.COPYING:
             return False  # it is settled anew, and fetched again after that
         if now.leadership_of(*copy.source) != led:
-            self._home(copy, error)
+            self._assign_broker(copy, error)
             return False
         return True
 
@@ -452,9 +454,9 @@ class Fetcher:
         error: HeliographError = refused(code, "Fetch", where=f'"{self._cluster.alias}" {assignment.name}')
         if code == _OFFSET_OUT_OF_RANGE:
             if copy.fetch_node != self._cluster.catalogue.leader_of(assignment.topic, assignment.partition):
-                self._home(copy, None)  # a follower may be behind; the leader knows
+                self._assign_broker(copy, None)  # a follower may be behind; the leader knows
                 return
-            self._unhome(copy)
+            self._unassign(copy)
             self._spawn(self._diagnose_range(copy, error))
             return
         if code == _TOPIC_AUTHORIZATION_FAILED:
@@ -465,7 +467,7 @@ class Fetcher:
             )
         if code not in _LEADER_ERRORS:
             copy.error = error
-        self._home(copy, error)
+        self._assign_broker(copy, error)
 
     async def _diagnose_range(self, copy: PartitionCopy, error: HeliographError) -> None:
         """The source does not have the wanted offset: too old, or beyond the end?"""
@@ -478,12 +480,12 @@ class Fetcher:
             end = (await list_offsets(self._cluster, [where], LATEST))[where]
         except HeliographError as failure:
             copy.error = failure
-            self._home(copy, failure)
+            self._assign_broker(copy, failure)
             return
         if copy.state is not CopyState.COPYING:
             return  # it is settled anew, and fetched again after that
         if start.error_code or end.error_code or not copy.is_idle:
-            self._home(copy, error)  # what was read is written down first: the position must be the copy's
+            self._assign_broker(copy, error)  # what was read is written down first: the position must be the copy's
             return
         position, epoch, name = copy.fetch_offset, copy.fetch_leader_epoch, copy.assignment.name
         alias = self._cluster.alias
@@ -500,7 +502,7 @@ class Fetcher:
         if lost is not None:
             self._on_trouble(copy, lost)
         elif copy.state is CopyState.COPYING:
-            self._home(copy, error)
+            self._assign_broker(copy, error)
 
 
 def _a_few_behind(wanted: list[PartitionCopy]) -> list[PartitionCopy]:

@@ -436,7 +436,7 @@ def encode_lease(group_id: str, lease: Lease) -> tuple[bytes, bytes]:
     fields = {
         "v": VERSION,
         "term": lease.term,
-        "is": str(lease.tenancy),
+        "is": str(lease.state),
         "owner": who.owner,
         "host": who.host,
         "pid": who.pid,
@@ -494,7 +494,7 @@ def iter_ledger(records: memoryview, start: int) -> Iterator[Stored]:
 
 def parse_ledger(group_id: str, key: bytes | None, value: bytes | None) -> LedgerRecord | None:
     """One ledger record of this group; None for another's, an unknown one, and a deleted one, but for pages, standbys
-    and wishes."""
+    and requests."""
     if key is None:
         return None
     try:
@@ -608,7 +608,7 @@ def _parse_lease(rest: list[Any], fields: dict[str, Any]) -> Lease:
             born=as_number(fields["born"]),
         ),
         term=as_int(fields["term"], 0, TERM_MAX),
-        tenancy=LeaseState(as_text(fields["is"])),
+        state=LeaseState(as_text(fields["is"])),
         since_ms=as_time_ms(fields["since"]),
         time_ms=as_time_ms(fields["ms"]),
         lease_ms=as_number(fields["lease"]),

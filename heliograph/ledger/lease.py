@@ -69,7 +69,7 @@ class Lease:
 
     holder: Process
     term: int
-    tenancy: LeaseState
+    state: LeaseState
     since_ms: int
     """When this term began, by the holder's clock; for people."""
     time_ms: int
@@ -81,9 +81,9 @@ class Lease:
     restarts: int = 0
     """How often the holder has tried again what failed for good; for people."""
 
-    def moved(self, tenancy: LeaseState, time_ms: int, *, restarts: int | None = None) -> Lease:
+    def moved(self, state: LeaseState, time_ms: int, *, restarts: int | None = None) -> Lease:
         restarts = self.restarts if restarts is None else restarts
-        return replace(self, tenancy=tenancy, time_ms=time_ms, restarts=restarts)
+        return replace(self, state=state, time_ms=time_ms, restarts=restarts)
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Leadership:
             return False
         if known is not None and known.holder.owner != record.holder.owner:
             self.former = known.holder
-            self.former_free_at = float("-inf") if known.tenancy is LeaseState.RELEASED else self.free_at
+            self.former_free_at = float("-inf") if known.state is LeaseState.RELEASED else self.free_at
         self.lease = record
         self.seen_at = now
         return True
@@ -112,7 +112,7 @@ class Leadership:
     def is_free(self, now: float) -> bool:
         """Whether one may bid (C)."""
         lease = self.lease
-        return lease is None or lease.tenancy is LeaseState.RELEASED or self.free_at <= now
+        return lease is None or lease.state is LeaseState.RELEASED or self.free_at <= now
 
     @property
     def free_at(self) -> float:
@@ -133,7 +133,7 @@ class Leadership:
         return Lease(
             holder=who,
             term=known.term + 1 if known is not None else 1,
-            tenancy=LeaseState.BID,
+            state=LeaseState.BID,
             since_ms=now_ms,
             time_ms=now_ms,
             lease_ms=lease_ms,
@@ -152,5 +152,5 @@ class Leadership:
 def _counts(record: Lease, known: Lease) -> bool:
     if record.term != known.term:
         return record.term > known.term
-    beats = known.tenancy is LeaseState.BID and record.tenancy is not LeaseState.BID
+    beats = known.state is LeaseState.BID and record.state is not LeaseState.BID
     return record.holder.owner == known.holder.owner or beats

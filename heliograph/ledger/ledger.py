@@ -295,7 +295,7 @@ class Ledger:
     losses: dict[LossKey, Loss] = field(default_factory=dict)
     acls: dict[AclResource, KeptAcls] = field(default_factory=dict)
     """By resource of the target: the access rules that we made there, and those kept for a failover."""
-    wishes: dict[PartitionName, PositionRequest] = field(default_factory=dict)
+    position_requests: dict[PartitionName, PositionRequest] = field(default_factory=dict)
     """Positions that were set, and no leader has taken up yet."""
     asked: SelectionSeen | None = None
     topic: str = ""
@@ -400,9 +400,9 @@ class Ledger:
         elif isinstance(record, KeptAcls):
             keep(self.acls, record)
         elif record.time_ms:
-            self.wishes[record.topic, record.partition] = record
+            self.position_requests[record.topic, record.partition] = record
         else:
-            self.wishes.pop((record.topic, record.partition), None)
+            self.position_requests.pop((record.topic, record.partition), None)
 
     def _take_of_processes(self, record: formats.LedgerRecord | None) -> None:
         """What is said of those who copy, not of what is copied."""

@@ -88,16 +88,16 @@ def _of_the_flow(before: Ledger, now: Ledger) -> Iterator[KeyValue]:
 
 
 def _wishes(before: Ledger, now: Ledger) -> Iterator[KeyValue]:
-    """A wish that was fulfilled must not come back: it would set the position back once more.
+    """A request that was fulfilled must not come back: it would set the position back once more.
 
     One that somebody wrote meanwhile is newer than all that was copied before.
     """
-    for where, wish in before.wishes.items():
-        if where not in now.wishes:
-            yield wish.encode(before.group_id)
-    for where, wish in now.wishes.items():
+    for where, request in before.position_requests.items():
+        if where not in now.position_requests:
+            yield request.encode(before.group_id)
+    for where, request in now.position_requests.items():
         known = before.partitions.get(where)
         entry = known.entry if known is not None else None
-        if where not in before.wishes and entry is not None and wish.time_ms <= entry.time_ms:
-            key, _ = wish.encode(before.group_id)
+        if where not in before.position_requests and entry is not None and request.time_ms <= entry.time_ms:
+            key, _ = request.encode(before.group_id)
             yield key, None

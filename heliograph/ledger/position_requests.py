@@ -1,7 +1,7 @@
 """What people want of a flow's positions, kept in its ledger: a position that was set, and what was asked for. Pure.
 
-A wish is written while nobody leads the flow. The next leader opens the partition's new count by it, and with the
-count's entry the wish is gone.
+A request is written while nobody leads the flow. The next leader opens the partition's new count by it, and with the
+count's entry the request is gone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PositionRequest:
         return usual if self.offset is None else StartPoint(offsets=((self.partition, self.offset),))
 
     def holds(self, known: Entry | None, stored: int | None) -> bool:
-        """Whether nobody had the flow since: a position beyond the entry and the wish is another tool's work."""
+        """Whether nobody had the flow since: a position beyond the entry and the request is another tool's work."""
         return stored is None or stored <= max(known.source_offset if known is not None else 0, self.offset or 0)
 
 

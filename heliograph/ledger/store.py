@@ -275,7 +275,7 @@ async def write_entries(
     former: Pages | None = None,
     granted: Iterable[PositionRequest] = (),
 ) -> None:
-    """Write entries to the ledger, and pages of runs before them; wishes that they fulfil are gone behind them.
+    """Write entries to the ledger, and pages of runs before them; requests that they fulfil are gone behind them.
 
     Done when all is durable.
     """
@@ -285,7 +285,7 @@ async def write_entries(
         (formats.encode_entry_key(group_id, *where), formats.encode_entry(entry.moved(time_ms=now_ms)))
         for where, entry in entries.items()
     )
-    records += (replace(wish, time_ms=0).encode(group_id) for wish in granted)
+    records += (replace(request, time_ms=0).encode(group_id) for request in granted)
     if records:
         await append(cluster, topic, 0, records, now_ms=now_ms)
 
@@ -307,10 +307,10 @@ def _page_records(group_id: str, pages: Pages, former: Pages) -> list[KeyValue]:
     ]
 
 
-async def write_wishes(
-    cluster: Cluster, topic: str, group_id: str, wishes: Iterable[PositionRequest], *, now_ms: int
+async def write_position_requests(
+    cluster: Cluster, topic: str, group_id: str, requests: Iterable[PositionRequest], *, now_ms: int
 ) -> None:
-    await append(cluster, topic, 0, [wish.encode(group_id) for wish in wishes], now_ms=now_ms)
+    await append(cluster, topic, 0, [request.encode(group_id) for request in requests], now_ms=now_ms)
 
 
 async def write_asked(cluster: Cluster, topic: str, group_id: str, asked: SelectionSeen) -> None:

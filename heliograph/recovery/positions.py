@@ -1,7 +1,7 @@
 """Where the copies of a flow's partitions stand, and how somebody sets or resets that while nobody leads the flow.
 
-A position that is set is written twice: into the topic where MirrorMaker 2 looks, and then as a wish into the ledger,
-by which the next leader opens a new count. Whoever writes it leads the flow meanwhile, so that none can start.
+A position that is set is written twice: into the topic where MirrorMaker 2 looks, and then as a request into the
+ledger, by which the next leader opens a new count. Whoever writes it leads the flow meanwhile, so that none can start.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class PositionRow:
         }
 
 
-def position_of(known: Entry | None, stored: int | None, wish: PositionRequest | None) -> tuple[int | None, Origin]:
+def position_of(known: Entry | None, stored: int | None, request: PositionRequest | None) -> tuple[int | None, Origin]:
     """By the ledger's entry, the stored position, and what somebody set."""
-    if wish is not None and wish.holds(known, stored):
-        return wish.offset, Origin.RESET if wish.offset is None else Origin.SET
+    if request is not None and request.holds(known, stored):
+        return request.offset, Origin.RESET if request.offset is None else Origin.SET
     if stored is not None and (known is None or stored > known.source_offset):
         return stored, Origin.OTHERS
     return (None, Origin.NONE) if known is None else (known.source_offset, Origin.COPIED)
@@ -200,14 +200,16 @@ async def _look(flow: Flow, source: Cluster, target: Cluster, ledger: Ledger) ->
     selected = {(topic, index) for topic, number in partitions.items() for index in range(number)}
     mirrored = names_of(flow, {topic for topic, _ in stored})  # the rest is of mirrors that share the topic
     others = {where for where in stored if where[0] in mirrored}
-    names = selected | ledger.entries.keys() | others | ledger.wishes.keys()
+    names = selected | ledger.entries.keys() | others | ledger.position_requests.keys()
     asked = [TopicPartition(*where) for where in names if source.catalogue.leader_of(*where) is not None]
     starts, ends = await asyncio.gather(list_offsets(source, asked, EARLIEST), list_offsets(source, asked, LATEST))
     first = {(at.topic, at.partition): answer.offset for at, answer in starts.items() if not answer.error_code}
     last = {(at.topic, at.partition): answer.offset for at, answer in ends.items() if not answer.error_code}
     places = {}
     for where in names:
-        position, origin = position_of(ledger.entries.get(where), stored.get(where), ledger.wishes.get(where))
+        position, origin = position_of(
+            ledger.entries.get(where), stored.get(where), ledger.position_requests.get(where)
+        )
         places[where] = PositionRow(
             flow=flow.name,
             topic=where[0],
@@ -342,7 +344,7 @@ async def plan_changes(settings: Settings, flow: Flow, plan: Planner) -> Changed
 
 def _leader(ledger: Ledger) -> str:
     lease = ledger.leadership.lease
-    if lease is None or lease.tenancy is LeaseState.RELEASED or lease.time_ms + lease.lease_ms < time.time() * 1000:
+    if lease is None or lease.state is LeaseState.RELEASED or lease.time_ms + lease.lease_ms < time.time() * 1000:
         return ""
     return lease.holder.name
 
@@ -351,49 +353,51 @@ async def apply_changes(settings: Settings, flow: Flow, plan: Planner) -> Change
     """Change positions, if nobody leads the flow."""
     driver = FlowDriver(flow, settings, is_local=True)
     try:
-        async with _leading(driver) as tenure:
+        async with _leading(driver) as lease_holder:
             view = await _look(flow, driver.source, driver.target, driver.ledger)
             changes = await plan(view)
             if changes:
-                await _write(driver, tenure, changes)
+                await _write(driver, lease_holder, changes)
         return ChangedPositions([replace(change, outcome=ChangeOutcome.WRITTEN) for change in changes])
     finally:
         driver.close()
 
 
-async def _write(driver: FlowDriver, tenure: LeaseHolder, changes: Sequence[PositionChange]) -> None:
-    """MirrorMaker 2's positions first: once the wish is there they must not look like another tool's."""
+async def _write(driver: FlowDriver, lease_holder: LeaseHolder, changes: Sequence[PositionChange]) -> None:
+    """MirrorMaker 2's positions first: once the request is there they must not look like another tool's."""
     now_ms = int(time.time() * 1000)
-    tenure.check()
+    lease_holder.check()
     positions = {change.where: change.to or 0 for change in changes}
     await store.write_positions(driver.target, driver.terms(), positions)
-    tenure.check()
-    wishes = [PositionRequest(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
-    await store.write_wishes(driver.target, driver.ledger_topic, driver.flow.group_id, wishes, now_ms=now_ms)
+    lease_holder.check()
+    requests = [PositionRequest(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
+    await store.write_position_requests(
+        driver.target, driver.ledger_topic, driver.flow.group_id, requests, now_ms=now_ms
+    )
 
 
 @asynccontextmanager
 async def _leading(driver: FlowDriver) -> AsyncIterator[LeaseHolder]:
     """Lead a flow that nobody leads."""
     await driver.open()
-    tenure = driver.tenure = LeaseHolder(driver, this_process(), lease_ms=lambda: LEASE_MS)
+    lease_holder = driver.lease_holder = LeaseHolder(driver, this_process(), lease_ms=lambda: LEASE_MS)
     before = driver.ledger.leadership.lease
-    while not tenure.may_bid():
+    while not lease_holder.may_bid():
         await asyncio.sleep(LOOK_S)
         await store.read_on(driver.target, driver.ledger_topic, driver.ledger)
-        if driver.ledger.leadership.lease != before and not tenure.may_bid():
-            raise _led(driver, tenure)
-    if not await tenure.bid():
-        raise _led(driver, tenure)
+        if driver.ledger.leadership.lease != before and not lease_holder.may_bid():
+            raise _led(driver, lease_holder)
+    if not await lease_holder.bid():
+        raise _led(driver, lease_holder)
     try:
-        yield tenure
+        yield lease_holder
     finally:
-        await tenure.release()
+        await lease_holder.release()
 
 
-def _led(driver: FlowDriver, tenure: LeaseHolder) -> LeaseLost:
+def _led(driver: FlowDriver, lease_holder: LeaseHolder) -> LeaseLost:
     return LeaseLost(
-        f"positions are not changed: {tenure.other() or 'another process'} leads the flow",
+        f"positions are not changed: {lease_holder.other() or 'another process'} leads the flow",
         where=driver.name,
         why="it has them in memory",
         remedy="stop it first; positions that are set take effect at the next start",

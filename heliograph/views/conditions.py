@@ -170,7 +170,7 @@ def _leading(facts: Facts) -> FlowCondition:
         return FlowCondition(
             kind=kind, status=Status.TRUE, reason="LeaseHeld", message=message, since_ms=lease.since_ms
         )
-    if lease.tenancy is LeaseState.RELEASED:
+    if lease.state is LeaseState.RELEASED:
         reason, what, since_ms = "LeaseReleased", "stopped", lease.time_ms
     elif facts.is_leader_dead:
         reason, what, since_ms = "LeaderDead", "led, and its process is gone", lease.time_ms

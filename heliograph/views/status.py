@@ -70,7 +70,7 @@ class Leader:
 
     @classmethod
     def of(cls, lease: Lease, *, now_ms: int) -> Leader:
-        is_over = lease.tenancy is LeaseState.RELEASED
+        is_over = lease.state is LeaseState.RELEASED
         return cls(
             host=lease.holder.host,
             pid=lease.holder.pid,
@@ -316,7 +316,7 @@ async def _facts(flow: Flow, settings: Settings, target: Cluster, ledger: Ledger
 
 async def _look_at_lease(target: Cluster, ledger: Ledger) -> _Lead:
     lease, now_ms = ledger.leadership.lease, _now_ms()
-    if lease is None or lease.tenancy is LeaseState.RELEASED:
+    if lease is None or lease.state is LeaseState.RELEASED:
         return _Lead(False, False, now_ms)
     if is_gone(lease.holder, this_process()):
         return _Lead(False, True, now_ms)
@@ -334,7 +334,7 @@ async def _renewed(target: Cluster, ledger: Ledger, lease: Lease) -> Lease | Non
         await asyncio.sleep(_LOOK_S)
         await store.read_on(target, ledger.topic, ledger)
     found = ledger.leadership.lease
-    return found if found is not lease and found is not None and found.tenancy is not LeaseState.RELEASED else None
+    return found if found is not lease and found is not None and found.state is not LeaseState.RELEASED else None
 
 
 async def _source_answers(flow: Flow, settings: Settings) -> bool:

@@ -105,10 +105,10 @@ class World:
         assert not ledger.unreadable
         return ledger
 
-    def lease(self, tenancy: LeaseState, *, time_ms: int = 1, term: int = 9) -> None:
+    def lease(self, state: LeaseState, *, time_ms: int = 1, term: int = 9) -> None:
         """Somebody else's, of another host."""
         who = Process(owner="other", host="h9", pid=99)
-        lease = Lease(holder=who, term=term, tenancy=tenancy, since_ms=0, time_ms=time_ms, lease_ms=400)
+        lease = Lease(holder=who, term=term, state=state, since_ms=0, time_ms=time_ms, lease_ms=400)
         self.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))])
 
     async def change(self, plan: Planner, more: str = "", *, execute: bool = True) -> positions.ChangedPositions:

@@ -43,7 +43,7 @@ def flow_of(more: str = "") -> Flow:
 
 def lease(**more: Any) -> Lease:
     holder = Process(owner="x", host="h1", pid=77)
-    fields: dict[str, Any] = {"tenancy": LeaseState.HELD, "since_ms": NOW - 900_000, "time_ms": NOW - 1000}
+    fields: dict[str, Any] = {"state": LeaseState.HELD, "since_ms": NOW - 900_000, "time_ms": NOW - 1000}
     return Lease(holder=holder, term=3, lease_ms=6000, **fields | more)
 
 
@@ -101,7 +101,7 @@ def test_nobody_leads_when_the_lease_ran_out_was_given_back_or_its_holder_is_dea
         ledger.leadership.lease = lease(time_ms=old)
 
     def released(ledger: Ledger) -> None:
-        ledger.leadership.lease = lease(time_ms=old, tenancy=LeaseState.RELEASED)
+        ledger.leadership.lease = lease(time_ms=old, state=LeaseState.RELEASED)
 
     def nobody(ledger: Ledger) -> None:
         ledger.leadership.lease = None

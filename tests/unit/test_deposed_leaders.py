@@ -382,7 +382,7 @@ def test_the_drivers_log_ends_come_from_leaders_that_still_lead() -> None:
             [(where, entry)] = flow.entries.items()
             ids = source.topics["t"].topic_id.hex, target.topics["a.t"].topic_id.hex
             assert (entry.source_topic_id, entry.target_topic_id) == ids
-            flow.entries[where] = flow._standing.known[where] = entry.moved(
+            flow.entries[where] = flow._table.known[where] = entry.moved(
                 source_offset=5, lineage="0:0 1:3", target_leader_epoch=1
             )
             source.cut_off(1)

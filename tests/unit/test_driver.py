@@ -50,7 +50,7 @@ def driver_on(executors: Executors) -> Driver:
     """Four partitions that may have four lanes."""
     driver = Driver(parse_settings(CONFIG + "tasks.max = 4\n"), executors, report=lambda line: None)
     driver._flows[0].entries.update({("t", partition): ENTRY for partition in range(4)})
-    driver._flows[0].tenure = None
+    driver._flows[0].lease_holder = None
     return driver
 
 

@@ -112,8 +112,8 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
 def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) -> None:
     flow = driver()
     me, other = (Process(owner=name, host=f"host-{name}", pid=7) for name in ("me", "other"))
-    flow.tenure = LeaseHolder(flow, me, lease_ms=lambda: 6000)
-    lease = Lease(holder=other, term=1, tenancy=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
+    flow.lease_holder = LeaseHolder(flow, me, lease_ms=lambda: 6000)
+    lease = Lease(holder=other, term=1, state=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
     flow.ledger.leadership.take(lease, 0.0)
     flow.ledger.partition(("t", 0)).take_entry(ENTRY)
     flow.note_trouble(Trouble(topic="t", partition=0, code="SECOND_WRITER", text="SECOND_WRITER: x", final=False))
@@ -131,7 +131,7 @@ def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) 
 def test_a_flow_that_another_leads_gives_nothing_out() -> None:
     flow = driver()
     assert given_out(flow) == [0, 1]
-    flow.tenure = LeaseHolder(flow, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
+    flow.lease_holder = LeaseHolder(flow, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
     assert given_out(flow) == []
 
 
@@ -192,4 +192,4 @@ def test_lanes_that_still_write_are_not_taken_for_another_tool(monkeypatch: pyte
     monkeypatch.setattr(flow_module, "forgets_producers", nothing)
     monkeypatch.setattr(FlowDriver, "discover", nothing)
     asyncio.run(flow.prepare())
-    assert flow._standing.positions["t", 0] < flow._standing.known["t", 0].source_offset
+    assert flow._table.positions["t", 0] < flow._table.known["t", 0].source_offset

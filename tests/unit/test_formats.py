@@ -50,7 +50,7 @@ GROUP = SeenGroup(
 LEASE = Lease(
     holder=Process(owner="me", host="h1", pid=77, place="boot/1", born=9),
     term=4,
-    tenancy=LeaseState.HELD,
+    state=LeaseState.HELD,
     since_ms=1_700_000_000_000,
     time_ms=1_700_000_002_000,
     lease_ms=6000,

@@ -73,7 +73,7 @@ def test_the_driver_keeps_nothing_of_topics_that_are_gone() -> None:
         driver = Driver(parse_settings(CONFIG), NoEpochs(), report=lambda _: None)
         [life] = driver._lives
         flow: Any = life.flow
-        flow.tenure = None
+        flow.lease_holder = None
         for number in range(2_000):
             flow.entries.clear()
             flow.entries.update({(f"topic-{number}", 0): ENTRY, ("stays", 0): ENTRY})
@@ -154,13 +154,13 @@ def test_checkpoints_of_groups_that_are_gone_are_forgotten() -> None:
         async with a_world() as world, world.leader("a->b.topics = t\n") as flow:
             await world.copy(flow, "t", 0)
             await store.read_on(flow.target, LEDGER, flow.ledger)
-            carrier = carrying.GroupCheckpoints(flow, OffsetSyncs(flow))
+            checkpoints = carrying.GroupCheckpoints(flow, OffsetSyncs(flow))
             for number in range(20):
                 world.source.groups = {f"batch-{number}": FakeGroup(commits={("t", 0): (5, "", -1)})}
-                await carrier.refresh_groups()
-                carrier._emission._due = 0.0
-                await carrier.carry()
-            assert {group for group, _ in carrier._last or {}} == {"batch-19"}
+                await checkpoints.refresh_groups()
+                checkpoints._emission._due = 0.0
+                await checkpoints.sync()
+            assert {group for group, _ in checkpoints._last or {}} == {"batch-19"}
 
     asyncio.run(scenario())
 
@@ -218,7 +218,7 @@ def test_leaving_a_broker_costs_each_partition_the_same_however_many_there_are(f
             fetcher._place(copy, 1)
         began = time.process_time()
         for copy in reversed(copies):
-            fetcher._unhome(copy)
+            fetcher._unassign(copy)
         assert time.process_time() - began < 2.0
         assert not fetcher._copies[1]
 

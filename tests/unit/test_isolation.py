@@ -117,7 +117,7 @@ async def running(epochs: Epochs) -> AsyncIterator[tuple[Driver, Any, Any]]:
     for life in driver._lives:
         flow: Any = life.flow
         flow.entries.update({("t", partition): ENTRY for partition in range(2)})
-        flow.tenure, life.is_ready = None, True
+        flow.lease_holder, life.is_ready = None, True
         flow.terms = lambda name=flow.name: terms_of(name)
 
         async def order_end(owner: str, epoch_id: int) -> None:
@@ -229,12 +229,12 @@ def test_a_flow_that_comes_and_goes_interrupts_the_others_less_and_less_often() 
                 replans += 1
 
             life._around = replace(life._around, replan=replan)
-            tenure: Any = life.tenure
-            tenure.leads = lambda: False
+            lease_holder: Any = life.lease_holder
+            lease_holder.leads = lambda: False
             life._on_lead()
             await asyncio.sleep(0.01)
             assert replans == 0, "its lanes notice by themselves that it rests"
-            tenure.leads = lambda: True
+            lease_holder.leads = lambda: True
             pauses = []
             for _ in range(8):
                 life._on_lead()

@@ -113,7 +113,7 @@ class Looks:
             lease_ms=lambda: 6000,
         )
         self.life = FlowSupervisor(self.flow, Process(owner="me", host="h", pid=1), around)
-        self.flow.tenure = None  # without a lease the flow is ours
+        self.flow.lease_holder = None  # without a lease the flow is ours
         cast("Any", self.flow).discover = self._look
 
     def _plan_soon(self) -> None:

@@ -22,7 +22,7 @@ TERM = 4
 
 def renew(world: World, owner: str = OWNER, term: int = TERM) -> None:
     holder = Process(owner=owner, host="h", pid=1)
-    lease = Lease(holder=holder, term=term, tenancy=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
+    lease = Lease(holder=holder, term=term, state=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
     world.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))])
 
 

@@ -17,8 +17,8 @@ def process(owner: str) -> Process:
     return Process(owner=owner, host=f"host-{owner}", pid=ord(owner[0]))
 
 
-def lease(owner: str, term: int, tenancy: LeaseState = LeaseState.HELD) -> Lease:
-    return Lease(holder=process(owner), term=term, tenancy=tenancy, since_ms=0, time_ms=0, lease_ms=LEASE_MS)
+def lease(owner: str, term: int, state: LeaseState = LeaseState.HELD) -> Lease:
+    return Lease(holder=process(owner), term=term, state=state, since_ms=0, time_ms=0, lease_ms=LEASE_MS)
 
 
 def seen(*records: Lease) -> Leadership:
@@ -202,7 +202,7 @@ def test_never_do_two_lead_at_the_same_time(skews: list[float], steps: list[tupl
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.sampled_from(list(LeaseState))), max_size=30))
 def test_observers_who_read_all_agree_however_late_they_read(records: list[tuple[str, int, LeaseState]]) -> None:
     early, late = Leadership(), Leadership()
-    leases = [lease(owner, term, tenancy) for owner, term, tenancy in records]
+    leases = [lease(owner, term, state) for owner, term, state in records]
     for now, record in enumerate(leases):
         early.take(record, float(now))
     for record in leases:

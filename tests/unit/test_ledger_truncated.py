@@ -60,7 +60,7 @@ def state(ledger: Ledger) -> tuple[object, ...]:
         where: sorted((page.start, page.end) for page in known.pages) for where, known in ledger.partitions.items()
     }
     parts = (ledger.claim, ledger.entries, ledger.losses, ledger.acls, ledger.asked, ledger.condition, ledger.groups)
-    return (*parts, ledger.wishes, pages)
+    return (*parts, ledger.position_requests, pages)
 
 
 def test_all_that_a_lost_tail_held_is_written_again() -> None:
@@ -225,14 +225,14 @@ def test_a_leader_writes_again_its_claim_and_its_counts(is_read: bool) -> None:
 
 
 def leading(*all_of_them: Contender) -> list[str]:
-    return [contender.me.owner for contender in all_of_them if contender.tenure.leads()]
+    return [contender.me.owner for contender in all_of_them if contender.lease_holder.leads()]
 
 
 def agree(*all_of_them: Contender) -> bool:
     """Whether one of them leads, and all know it."""
     owners = leading(*all_of_them)
     return len(owners) == 1 and all(
-        seen.flow.ledger.leadership.is_led_by(leader.me.owner, leader.tenure.term)
+        seen.flow.ledger.leadership.is_led_by(leader.me.owner, leader.lease_holder.term)
         for leader in all_of_them
         if leader.me.owner == owners[0]
         for seen in all_of_them
@@ -254,7 +254,7 @@ def test_a_leader_whose_bid_is_lost_rests_bids_again_and_no_other_leads_meanwhil
             cluster.append(LEDGER, 0, [NewRecord(0, b"x", b"y")])  # who fetches hears of it
             await cluster.wait_until(lambda: first.flow.ledger.generation > 0 and second.flow.ledger.generation > 0)
             await cluster.wait_until(lambda: leading(first, second) == ["a"])
-            assert first.tenure.term == 2, "higher than any that was ever seen"
+            assert first.lease_holder.term == 2, "higher than any that was ever seen"
             await cluster.wait_until(lambda: second.flow.ledger.leadership.is_led_by("a", 2))
             assert not waiting.done()
             assert not holding.done()
@@ -278,9 +278,9 @@ def test_a_leader_that_hears_nothing_finds_out_when_it_renews() -> None:
             log.truncate(0)
             log.begin_epoch()
             watch.now += 3
-            await first.tenure._renew()
+            await first.lease_holder._renew()
             assert first.flow.ledger.generation == 1
-            assert not first.tenure.leads()
+            assert not first.lease_holder.leads()
 
     run(test())
 
@@ -291,16 +291,16 @@ def test_who_never_saw_the_lost_bid_and_who_made_it_do_not_both_lead_for_longer_
     async def test() -> None:
         async with contenders("a", "b", "c") as (cluster, watch, (first, second, third)):
             await first.come_to_lead()
-            await first.tenure.release()
+            await first.lease_holder.release()
             end = cluster.partition(LEDGER, 0).end
             await second.come_to_lead()
-            assert second.tenure.term == 2
+            assert second.lease_holder.term == 2
             log = cluster.partition(LEDGER, 0)
             log.truncate(end)
             log.begin_epoch()
             began = watch.now
             await third.come_to_lead()
-            assert third.tenure.term == 2
+            assert third.lease_holder.term == 2
             second.hold()
             third.hold()
             await cluster.wait_until(lambda: agree(second, third))
@@ -314,7 +314,7 @@ def test_a_standby_that_saw_the_lost_bid_waits_for_its_lease() -> None:
     async def test() -> None:
         async with contenders("a", "b", "c") as (cluster, watch, (first, second, third)):
             await first.come_to_lead()
-            await first.tenure.release()
+            await first.lease_holder.release()
             end = cluster.partition(LEDGER, 0).end
             await second.come_to_lead()
             await third.open()
@@ -323,10 +323,10 @@ def test_a_standby_that_saw_the_lost_bid_waits_for_its_lease() -> None:
             log.begin_epoch()
             await third.open()
             assert third.flow.ledger.leadership.is_led_by("b", 2), "terms only go up"
-            assert not third.tenure.may_bid()
+            assert not third.lease_holder.may_bid()
             watch.now += LEASE_MS / 1000 + 0.1
-            assert await third.tenure.bid()
-            assert third.tenure.term == 3
+            assert await third.lease_holder.bid()
+            assert third.lease_holder.term == 3
 
     run(test())
 
@@ -386,7 +386,7 @@ def test_a_lane_that_begins_beyond_the_end_of_its_ledger_copies() -> None:
     async def test() -> None:
         async with World() as world:
             holder = Process(owner=OWNER, host="h", pid=1)
-            lease = Lease(holder=holder, term=TERM, tenancy=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=60_000)
+            lease = Lease(holder=holder, term=TERM, state=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=60_000)
             world.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))] * 4)
             world.target.partition(LEDGER, 0).expire(2)
             async with world.lane(term=TERM, lease_ms=60_000, ledger_end=50) as lane:

@@ -197,7 +197,7 @@ class Book:
         return self.losses.answer(("t", 0), Outcome(code, "text", AT, LOST if details is None else details))
 
     def keep(self) -> None:
-        asyncio.run(self.losses.keep("ledger"))
+        asyncio.run(self.losses.flush("ledger"))
 
     def acknowledge(self) -> list[bool]:
         """As the command does, and as the driver then reads it; whether it goes on."""
@@ -238,7 +238,7 @@ def test_two_who_keep_at_the_same_time_write_once(written: list[Loss | Rejected]
     book.meets("RECORD_REFUSED", REFUSED)
 
     async def both() -> None:
-        await asyncio.gather(book.losses.keep("ledger"), book.losses.keep("ledger"))
+        await asyncio.gather(book.losses.flush("ledger"), book.losses.flush("ledger"))
 
     asyncio.run(both())
     assert [type(item) for item in written] == [Rejected, Loss]
@@ -247,10 +247,10 @@ def test_two_who_keep_at_the_same_time_write_once(written: list[Loss | Rejected]
 def test_a_stopped_partition_goes_on_when_its_loss_is_acknowledged(written: list[Loss]) -> None:
     book = Book("on.data.loss = stop-partition\n")
     assert book.meets() == Stop()
-    assert not book.losses.let("t", 0)
-    assert book.losses.let("t", 1)
+    assert not book.losses.is_copied("t", 0)
+    assert book.losses.is_copied("t", 1)
     assert book.acknowledge() == [True]
-    assert book.losses.let("t", 0)
+    assert book.losses.is_copied("t", 0)
     assert book.meets() == GoOn(160)
     book.keep()
     assert (written[-1].times, written[-1].acknowledged_ms) == (1, 77)
@@ -282,22 +282,24 @@ def test_a_later_loss_stops_again_though_an_earlier_one_was_acknowledged() -> No
 def test_a_stopped_flow_stays_stopped_over_a_restart_until_it_is_acknowledged() -> None:
     book = Book("on.data.loss = stop-flow\n")
     assert book.meets() == Stop(whole_flow=True)
-    assert not book.losses.let("t", 1)
+    assert not book.losses.is_copied("t", 1)
     after = Book("on.data.loss = stop-flow\n", ledger=book.ledger)
-    assert after.losses.let("t", 1)
-    assert after.losses.stand(("t", 0), AT)
-    assert not after.losses.let("t", 1)
+    assert after.losses.is_copied("t", 1)
+    assert after.losses.restore_stop(("t", 0), AT)
+    assert not after.losses.is_copied("t", 1)
     assert after.acknowledge() == [True]
-    assert after.losses.let("t", 1)
-    assert not Book("on.data.loss = stop-flow\n", ledger=after.ledger).losses.stand(("t", 0), AT)
+    assert after.losses.is_copied("t", 1)
+    assert not Book("on.data.loss = stop-flow\n", ledger=after.ledger).losses.restore_stop(("t", 0), AT)
 
 
 def test_a_truncated_log_that_has_grown_again_keeps_its_partition_stopped() -> None:
     book = Book("on.data.loss = stop-partition\n")
     book.meets("LOG_TRUNCATED", {"log_start": 0, "log_end": 30})
-    assert Book("on.data.loss = stop-partition\n", ledger=book.ledger).losses.stand(("t", 0), AT)
-    assert not Book("", ledger=book.ledger).losses.stand(("t", 0), AT)
-    assert not Book("on.data.loss = stop-partition\n", ledger=book.ledger).losses.stand(("t", 0), AT.moved(count=4))
+    assert Book("on.data.loss = stop-partition\n", ledger=book.ledger).losses.restore_stop(("t", 0), AT)
+    assert not Book("", ledger=book.ledger).losses.restore_stop(("t", 0), AT)
+    assert not Book("on.data.loss = stop-partition\n", ledger=book.ledger).losses.restore_stop(
+        ("t", 0), AT.moved(count=4)
+    )
 
 
 def test_an_acknowledgement_that_comes_too_late_is_put_right(written: list[Loss]) -> None:

@@ -87,7 +87,7 @@ class Other:
         lease = Lease(
             holder=Process(owner="o", host="h", pid=1),
             term=1,
-            tenancy=LeaseState.HELD if self.is_led else LeaseState.RELEASED,
+            state=LeaseState.HELD if self.is_led else LeaseState.RELEASED,
             since_ms=0,
             time_ms=int(time.time() * 1000) - self.age_ms,
             lease_ms=6000,

@@ -56,7 +56,7 @@ def test_a_position_that_is_set_back_opens_a_new_count_there_and_translation_kee
                 assert places(flow) == {("t", 0): 4, ("t", 1): 0, ("u", 0): 0}
                 assert counts(flow) == {("t", 0): 1, ("t", 1): 0, ("u", 0): 0}
                 assert [_translated(world, offset) for offset in (3, 7, 10)] == [3, 7, 10]
-                assert not world.ledger().wishes
+                assert not world.ledger().position_requests
                 await world.copy(flow, "t", 0)
                 assert [_translated(world, offset) for offset in (3, 4, 7, 10)] == [3, 10, 13, 16]
             assert (await world.listed())["t", 0] == (10, Origin.COPIED)
@@ -169,7 +169,7 @@ def test_a_tool_that_had_the_flow_since_is_not_undone() -> None:
             assert (await world.listed())["t", 0] == (14, Origin.OTHERS)
             async with world.leader() as flow:
                 assert places(flow)["t", 0] == 14
-                assert not world.ledger().wishes
+                assert not world.ledger().position_requests
 
     asyncio.run(test())
 
@@ -240,20 +240,20 @@ def test_while_somebody_leads_nothing_is_changed_and_he_is_named() -> None:
                 await world.change(to_point("t", 0, 4))
             renewing.cancel()
             assert world.stored() == before
-            assert not world.ledger().wishes
+            assert not world.ledger().position_requests
 
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("tenancy", [LeaseState.HELD, LeaseState.RELEASED], ids=["silent", "gave it back"])
-def test_when_the_leader_is_gone_positions_are_changed_and_the_lease_is_given_back(tenancy: LeaseState) -> None:
+@pytest.mark.parametrize("state", [LeaseState.HELD, LeaseState.RELEASED], ids=["silent", "gave it back"])
+def test_when_the_leader_is_gone_positions_are_changed_and_the_lease_is_given_back(state: LeaseState) -> None:
     async def test() -> None:
         async with a_world() as world:
-            world.lease(tenancy)
+            world.lease(state)
             await world.change(to_point("t", 0, 4))
             lease = world.ledger().leadership.lease
             assert lease is not None
-            assert (lease.term, lease.tenancy) == (10, LeaseState.RELEASED)
+            assert (lease.term, lease.state) == (10, LeaseState.RELEASED)
             assert lease.holder.owner != "other"
 
     asyncio.run(test())
@@ -281,7 +281,7 @@ def test_whoever_is_overtaken_while_writing_writes_no_wish(monkeypatch: pytest.M
             monkeypatch.setattr(store, "write_positions", slowly)
             with pytest.raises(LeaseLost):
                 await world.change(to_point("t", 0, 4))
-            assert not world.ledger().wishes
+            assert not world.ledger().position_requests
 
     asyncio.run(test())
 
@@ -302,7 +302,7 @@ def test_what_the_source_does_not_have_is_refused(plan: Planner, fault: str) -> 
             with pytest.raises(ConfigError, match=fault) as caught:
                 await world.change(plan)
             assert "mirrored are t, u" in str(caught.value)
-            assert not world.ledger().wishes
+            assert not world.ledger().position_requests
 
     asyncio.run(test())
 

@@ -118,9 +118,9 @@ def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and
             await copy_all(world, flow, 10)
             commits = {("t", p): (offset, "", -1) for p, offset in HAS_READ.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            carrier = GroupCheckpoints(flow, OffsetSyncs(flow))
-            await carrier.carry()
-            await carrier.read()
+            checkpoints = GroupCheckpoints(flow, OffsetSyncs(flow))
+            await checkpoints.sync()
+            await checkpoints.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
             assert found.keys() == {0, 1}, "of the partitions copied into the third it has committed nothing"
             again = 0
@@ -154,9 +154,9 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
             world.source.append("t", 6, new_records(0, 10))
             commits = {("t", p): (offset, "", -1) for p, offset in {0: 3, 3: 3, 6: 5, 1: 2, 4: 0}.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            carrier = GroupCheckpoints(flow, OffsetSyncs(flow))
-            await carrier.carry()
-            await carrier.read()
+            checkpoints = GroupCheckpoints(flow, OffsetSyncs(flow))
+            await checkpoints.sync()
+            await checkpoints.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
             assert found.keys() == {1}
             await store.read_on(flow.target, LEDGER, flow.ledger)

@@ -151,7 +151,7 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
     """A driver with the flow's life as it is while it leads, without lanes and without a lease."""
     driver = Driver(world.settings(more), NoEpochs(), report=lambda _: None, beside=loops_beside)
     [life] = driver._lives
-    life.flow.tenure = None
+    life.flow.lease_holder = None
     await life.flow.open()
     tasks = [driver._spawn(life._mirror()), driver._spawn(SideLoop("a->b", "listening").keep(life._listen))]
     try:
@@ -347,18 +347,18 @@ def test_a_lease_that_cannot_be_held_for_a_mistake_of_ours_is_given_back_and_bid
         async with a_world() as world:
             driver = Driver(world.settings(), NoEpochs(), report=lambda _: None)
             [life] = driver._lives
-            hold, faults = life.tenure.hold, [KeyError("x")]
+            hold, faults = life.lease_holder.hold, [KeyError("x")]
 
             async def broken(*arguments: Any) -> None:
                 if faults:
                     raise faults.pop()
                 await hold(*arguments)
 
-            monkeypatch.setattr(life.tenure, "hold", broken)
-            task = driver._spawn(life.live())
+            monkeypatch.setattr(life.lease_holder, "hold", broken)
+            task = driver._spawn(life.run())
             await until(lambda: not faults and life.is_ready)
             assert driver._failure is None
-            assert life.tenure.leads()
+            assert life.lease_holder.leads()
             task.cancel()
             await asyncio.gather(task, *driver._tasks, return_exceptions=True)
             life.flow.close()
@@ -467,17 +467,17 @@ def test_a_group_that_cannot_be_carried_costs_itself_alone_and_is_carried_when_i
                 "odd": FakeGroup(commits={("t", p): (0, metadata, -1) for p in range(partitions)}),
                 "other": FakeGroup(commits={("t", 0): (0, "", -1)}),
             }
-            carrier = carrying.GroupCheckpoints(flow, offset_syncs.OffsetSyncs(flow))
+            checkpoints = carrying.GroupCheckpoints(flow, offset_syncs.OffsetSyncs(flow))
             for _ in range(2):
-                carrier._emission._due = 0.0
-                await carrier.read()
-                await carrier.carry()
+                checkpoints._emission._due = 0.0
+                await checkpoints.read()
+                await checkpoints.sync()
             assert checkpoints_of(world.target) == all_groups - without_checkpoint
             assert written_down(world.target) == all_groups - not_written_down
             world.source.groups["odd"].commits = {("t", 0): (0, "less", -1)}
-            carrier._emission._due = 0.0
-            await carrier.read()
-            await carrier.carry()
+            checkpoints._emission._due = 0.0
+            await checkpoints.read()
+            await checkpoints.sync()
             assert checkpoints_of(world.target) == written_down(world.target) == all_groups
 
     asyncio.run(scenario())

@@ -28,7 +28,7 @@ from tests.unit.test_cli import run
 LEASE = Lease(
     holder=Process(owner="x", host="h1", pid=77),
     term=1,
-    tenancy=LeaseState.HELD,
+    state=LeaseState.HELD,
     since_ms=1_700_000_000_000,
     time_ms=1_700_000_060_000,
     lease_ms=6000,
@@ -73,9 +73,7 @@ class World:
     def tell(self, age_ms: int = 500, *, holder: Process = LEASE.holder, lease_ms: int = 6000) -> None:
         """A mirror that is well wrote all that it writes, so long ago by our clock."""
         now_ms = int(time.time() * 1000) - age_ms
-        lease = Lease(
-            holder=holder, term=1, tenancy=LeaseState.HELD, since_ms=now_ms, time_ms=now_ms, lease_ms=lease_ms
-        )
+        lease = Lease(holder=holder, term=1, state=LeaseState.HELD, since_ms=now_ms, time_ms=now_ms, lease_ms=lease_ms)
         self.write(formats.encode_claim(GROUP, CLAIM), formats.encode_lease(GROUP, lease))
         self.write(formats.encode_seen(GROUP, Contact(time_ms=now_ms, since_ms=now_ms)))
         for kind in PassKind:

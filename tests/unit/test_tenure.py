@@ -56,7 +56,9 @@ class Contender:
         client = Cluster("b", cluster.bootstrap, client_id=name)
         self.flow = Flow(client, Ledger(group_id=GROUP, clock=watch))
         self.changes = 0
-        self.tenure = LeaseHolder(self.flow, self.me, lease_ms=lambda: LEASE_MS, on_change=self._on_change, clock=watch)
+        self.lease_holder = LeaseHolder(
+            self.flow, self.me, lease_ms=lambda: LEASE_MS, on_change=self._on_change, clock=watch
+        )
         self.tasks: list[asyncio.Task[None]] = []
 
     def _on_change(self) -> None:
@@ -72,16 +74,16 @@ class Contender:
             generation = ledger.generation
             words = await store.follow(self.flow.target, LEDGER, ledger, max_wait_ms=5000)
             if ledger.generation != generation or any(isinstance(word, Lease) for word in words):
-                self.tenure.stir()
+                self.lease_holder.stir()
 
     async def come_to_lead(self) -> None:
         await self.open()
         self.tasks.append(asyncio.ensure_future(self.follow()))
-        while not await self.tenure.bid():
-            await self.tenure.wait_until_free()
+        while not await self.lease_holder.bid():
+            await self.lease_holder.wait_until_free()
 
     def hold(self) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self.tenure.hold(self.open))
+        task = asyncio.ensure_future(self.lease_holder.hold(self.open))
         self.tasks.append(task)
         return task
 
@@ -118,10 +120,10 @@ def test_of_those_who_bid_at_the_same_moment_one_leads() -> None:
     async def test() -> None:
         async with contenders("a", "b", "c") as (cluster, _, everybody):
             await asyncio.gather(*(contender.open() for contender in everybody))
-            won = await asyncio.gather(*(contender.tenure.bid() for contender in everybody))
+            won = await asyncio.gather(*(contender.lease_holder.bid() for contender in everybody))
             assert sum(won) == 1
-            assert [contender.tenure.leads() for contender in everybody] == won
-            assert len([record for record in leases(cluster) if record.tenancy is LeaseState.HELD]) == 1
+            assert [contender.lease_holder.leads() for contender in everybody] == won
+            assert len([record for record in leases(cluster) if record.state is LeaseState.HELD]) == 1
 
     run(test())
 
@@ -133,17 +135,17 @@ def test_who_waits_takes_over_from_a_silent_leader_and_says_from_whom(caplog: py
             waiting = asyncio.ensure_future(second.come_to_lead())
             await cluster.wait_until(lambda: "host host-a (pid 1) leads; standing by" in caplog.text)
             watch.now += 5.9
-            second.tenure.stir()
+            second.lease_holder.stir()
             await asyncio.sleep(0.05)
             assert not waiting.done()
             watch.now += 0.2
-            second.tenure.stir()
+            second.lease_holder.stir()
             await waiting
-            assert second.tenure.leads()
-            assert second.tenure.term == 2
-            assert not first.tenure.leads()
+            assert second.lease_holder.leads()
+            assert second.lease_holder.term == 2
+            assert not first.lease_holder.leads()
             assert "a->b: taking over from host host-a (pid 1), silent for 6.1 s" in caplog.text
-            assert second.tenure.other() == "host host-a (pid 1)"
+            assert second.lease_holder.other() == "host host-a (pid 1)"
 
     run(test())
 
@@ -154,10 +156,10 @@ def test_who_was_stopped_while_another_took_over_finds_out_before_he_writes(capl
             await first.come_to_lead()
             await second.open()
             watch.now += 7
-            assert not first.tenure.leads()
+            assert not first.lease_holder.leads()
             with pytest.raises(LeaseLost, match="does not lead"):
-                first.tenure.check()
-            assert await second.tenure.bid()
+                first.lease_holder.check()
+            assert await second.lease_holder.bid()
             await asyncio.wait_for(first.hold(), 5)
             assert "a->b: stepping down: host host-b (pid 1) leads now; standing by" in caplog.text
             assert first.changes == 2
@@ -177,14 +179,14 @@ def test_a_leader_renews_and_steps_down_at_once_for_a_higher_term() -> None:
             for _ in range(5):
                 count = len(leases(cluster))
                 watch.now += 2.0
-                first.tenure.stir()
+                first.lease_holder.stir()
                 await until_more_than(count)
                 await cluster.wait_until(lambda: first.flow.ledger.end == cluster.partition(LEDGER, 0).end)
-                assert first.tenure.leads()
+                assert first.lease_holder.leads()
             other = replace(leases(cluster)[-1], holder=Process(owner="z", host="z", pid=3), term=2)
             cluster.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, other))])
             await asyncio.wait_for(holding, 5)
-            assert not first.tenure.leads()
+            assert not first.lease_holder.leads()
 
     run(test())
 
@@ -196,12 +198,12 @@ def test_a_leader_who_cannot_renew_rests_and_goes_on_when_nobody_took_over(caplo
             cluster.refuse(PRODUCE, LEDGER, 0, NOT_ENOUGH_REPLICAS, times=10_000)
             holding = first.hold()
             watch.now += 6.1
-            first.tenure.stir()
+            first.lease_holder.stir()
             await cluster.wait_until(lambda: "copying rests until it is clear who leads" in caplog.text)
-            assert not first.tenure.leads()
+            assert not first.lease_holder.leads()
             cluster.relent()
-            await cluster.wait_until(first.tenure.leads)
-            assert first.tenure.term == 2
+            await cluster.wait_until(first.lease_holder.leads)
+            assert first.lease_holder.term == 2
             assert not holding.done()
 
     run(test())
@@ -214,9 +216,9 @@ def test_a_lease_given_back_is_taken_at_once() -> None:
             waiting = asyncio.ensure_future(second.come_to_lead())
             await cluster.wait_until(lambda: "b" in second.flow.ledger.standbys)
             began = watch.now
-            await first.tenure.release()
+            await first.lease_holder.release()
             await asyncio.wait_for(waiting, 5)
-            assert second.tenure.leads()
+            assert second.lease_holder.leads()
             assert watch.now == began
             await second.open()
             assert not second.flow.ledger.standbys, "a leader does not stand by"
@@ -244,10 +246,10 @@ def test_a_renewal_that_lands_beside_a_bid_keeps_the_winner_waiting(monkeypatch:
             waited: list[float] = []
             monkeypatch.setattr(store, "write_lease", write_after_the_renewal)
             monkeypatch.setattr("heliograph.flow.lease_holder.asyncio.sleep", sleep)
-            assert not await second.tenure.bid()
+            assert not await second.lease_holder.bid()
             assert waited == [6.0]
             monkeypatch.setattr(store, "write_lease", write)
-            assert await second.tenure.bid()
+            assert await second.lease_holder.bid()
             assert waited == [6.0]
 
     run(test())
@@ -267,11 +269,11 @@ def test_nobody_waits_for_the_lease_of_a_dead_process_of_this_host(caplog: pytes
     async def test() -> None:
         async with contenders("a", "b") as (_, _, (first, second)):
             here = this_process()
-            first.tenure._me = replace(here, owner="a", born=here.born + 1)
-            second.tenure._me = replace(here, owner="b")
+            first.lease_holder._me = replace(here, owner="a", born=here.born + 1)
+            second.lease_holder._me = replace(here, owner="b")
             await first.come_to_lead()
             await second.open()
-            assert await second.tenure.bid()
+            assert await second.lease_holder.bid()
             assert "who led, is dead" in caplog.text
 
     run(test())

@@ -63,7 +63,7 @@ def driver_on(spark: Any) -> Driver:
     [life] = driver._lives
     flow: Any = life.flow
     flow.entries["t", 0] = ENTRY
-    flow.tenure, life.is_ready = None, True
+    flow.lease_holder, life.is_ready = None, True
     flow.terms = lambda: terms_of(flow.name)
     return driver
 

@@ -309,7 +309,7 @@ def test_differences_are_shown_with_the_topic_and_row_by_row() -> None:
 
 def lease(*, time_ms: int) -> tuple[bytes, bytes]:
     holder = Process(owner="me", host="h", pid=1)
-    held = Lease(holder=holder, term=1, tenancy=LeaseState.HELD, since_ms=1, time_ms=time_ms, lease_ms=6000)
+    held = Lease(holder=holder, term=1, state=LeaseState.HELD, since_ms=1, time_ms=time_ms, lease_ms=6000)
     return formats.encode_lease("a-mm2", held)
 
 
