@@ -57,3 +57,4 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m heliograph.config.document --check docs/configuration.md
+	$(BIN)/python docs/file_map.py --check

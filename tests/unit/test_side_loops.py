@@ -65,7 +65,7 @@ def test_what_nobody_foresaw_is_our_mistake_and_its_place_is_told() -> None:
     found = named(caught.value, where="a->b")
     assert isinstance(found, InternalError)
     assert re.match(
-        r"INTERNAL: a->b: ValueError: .*; our mistake, in mirror/mm2.py:\d+ \(_text\), called by mirror/mm2.py:\d+ "
+        r"INTERNAL: a->b: ValueError: .*; our mistake, in ledger/mm2_records.py:\d+ \(_text\), called by ledger/mm2_records.py:\d+ "
         r"\(encode\); please report",
         str(found),
     )
@@ -175,7 +175,7 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
         (source_watch.Watch, "prune"),
         (offset_syncs.OffsetSyncs, "publish"),
         (carrying.GroupCheckpoints, "refresh_groups"),
-        (carrying.GroupCheckpoints, "carry"),
+        (carrying.GroupCheckpoints, "sync"),
         (topic_configs.ConfigSync, "look"),
         (acls.AclSync, "sync"),
     ],
