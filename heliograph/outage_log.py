@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+
+from heliograph.clock import Clock
 
 log = logging.getLogger("heliograph")
-
-Clock = Callable[[], float]
 
 MOST_SAID = 100
 """So many causes of one spell are remembered as said; the one that was met longest ago is forgotten first."""

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
+from heliograph.clock import Clock
 from heliograph.errors import HeliographError, named
-from heliograph.outage_log import Clock, Outage
+from heliograph.outage_log import Outage
 
 log = logging.getLogger("heliograph")
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Checkpoints, Flow
 from heliograph.control.group_sync import GroupSync
@@ -195,7 +196,7 @@ class GroupCheckpoints:
     async def read(self) -> None:
         """Read what the groups committed and write down what changed, for the day when the source cannot be asked."""
         with self._read_cost.measure():
-            began_ms = _now_ms()
+            began_ms = wall_ms()
             listed = await self._list()
             commits = await self._commits(listed)
             found = [self._seen(listed[group], commits[group], began_ms) for group in commits]
@@ -235,7 +236,7 @@ class GroupCheckpoints:
         if now - self._told.get(kind, float("-inf")) < TOLD_S:
             return []
         self._told[kind] = now
-        return [GroupPass(kind=kind, time_ms=_now_ms(), every_ms=round(every_s * 1000), groups=groups)]
+        return [GroupPass(kind=kind, time_ms=wall_ms(), every_ms=round(every_s * 1000), groups=groups)]
 
     # -- groups ----------------------------------------------------------------------------
 
@@ -251,7 +252,7 @@ class GroupCheckpoints:
         names, refused = plan_groups(flow.flow, [*there, *(known.keys() - there)], known=known)
         listed = {name: found for name, found in there.items() if name in names}
         described = await describe_groups(flow.source, {name: found.kind for name, found in listed.items()})
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         groups: dict[str, SeenGroup] = {}
         for name, found in listed.items():
             commits = before[name].commits if name in before else {}
@@ -422,7 +423,7 @@ class GroupCheckpoints:
     async def _write_down(self, seen: Sequence[SeenGroup | GroupPass]) -> None:
         """Write to the ledger; a group whose record is too large for it is left out alone."""
         flow, topic = self._flow, self._flow.ledger_topic
-        group_id, now_ms = flow.flow.group_id, _now_ms()
+        group_id, now_ms = flow.flow.group_id, wall_ms()
         groups = {item.group: [formats.encode_seen(group_id, item)] for item in seen if isinstance(item, SeenGroup)}
         if groups:
             refused = await append_apart(flow.target, topic, 0, groups, suspects=self._unkept.groups, now_ms=now_ms)
@@ -453,7 +454,7 @@ class GroupCheckpoints:
         if news:
             records, failed = encode_checkpoints(news)
             refused = await append_apart(
-                flow.target, topic, 0, records, suspects=self._unchecked.groups, now_ms=int(time.time() * 1000)
+                flow.target, topic, 0, records, suspects=self._unchecked.groups, now_ms=wall_ms()
             )
             failed |= self._unchecked.too_large(records, refused, topic)
             self._unchecked.note({item.group for item in news}, failed)
@@ -480,7 +481,3 @@ def _offsets_of(positions: Mapping[GroupPartition, GroupPosition]) -> dict[str, 
     for (group, where), position in positions.items():
         offsets.setdefault(group, {})[where] = Commit(position.downstream, position.metadata)
     return offsets
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import HeartbeatSettings, Settings
 from heliograph.errors import ConfigError, HeliographError, NotAuthorized
@@ -192,7 +193,7 @@ class _Target:
         """Write the pairs' heartbeats in one batch; False, and a line in the log, if that cannot be."""
         try:
             await self._ensure_topic()
-            now_ms = int(time.time() * 1000)
+            now_ms = wall_ms()
             beats = [mm2_records.Heartbeat(source=source, target=target, time_ms=now_ms) for source, target in due]
             await append(self._cluster, HEARTBEATS, 0, [beat.encode() for beat in beats], now_ms=now_ms)
         except HeliographError as error:

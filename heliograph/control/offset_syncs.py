@@ -8,10 +8,10 @@ the runs that the lanes wrote down, and costs the copying nothing.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.required_topics import offset_syncs_topic
 from heliograph.kafka.cluster import Cluster
@@ -76,7 +76,7 @@ class OffsetSyncs:
                 flow.flow.offset_syncs_topic,
                 0,
                 [sync.encode() for sync in syncs],
-                now_ms=int(time.time() * 1000),
+                now_ms=wall_ms(),
             )
         self._rules, self._has_begun = seen, True
         self._take(syncs)

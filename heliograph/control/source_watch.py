@@ -5,9 +5,9 @@ What would be lost with the source is then known on the target when the source i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 
+from heliograph.clock import wall_ms
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.types import TopicPartition
@@ -79,7 +79,7 @@ class Watch:
         )
         if not wanted:
             await flow.source.refresh([])  # nothing is copied, so nothing was asked
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         found = {(at.topic, at.partition): -1 if answer.error_code else answer.offset for at, answer in answers.items()}
         if found and all(end < 0 for end in found.values()):
             await flow.source.refresh()  # raises if nobody answers

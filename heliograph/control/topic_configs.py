@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
+from heliograph.clock import Clock
 from heliograph.config.settings import TopicSync
 from heliograph.errors import HeliographError, UnsupportedVersion
 from heliograph.flow.flow import FlowDriver
@@ -24,7 +25,7 @@ from heliograph.flow.topic_configs import (
 from heliograph.flow.topic_refusals import TopicRefusals, advised
 from heliograph.kafka.admin.topic_configs import AT_ONCE, alter_topics, describe_topics
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
-from heliograph.outage_log import Clock, Outage
+from heliograph.outage_log import Outage
 
 log = logging.getLogger("heliograph")
 

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Settings
 from heliograph.driver.plan import PartitionKey, Workforce, key_of, plan_epoch, together, useful_lanes
 from heliograph.driver.rate_shares import plan_shares
@@ -326,7 +327,7 @@ class Driver:
     def _hold_back(self, flows: Sequence[FlowDriver], seconds: float) -> None:
         """A lane on an executor that is cut off may still send. Where nothing else stands between it and another
         lane, because the target has forgotten us or no later count shuts it out, the partition waits for its end."""
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         old = [
             item
             for flow in flows

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
+from heliograph.clock import Clock, host_clock, wall_ms
 from heliograph.errors import HeliographError, LeaseLost
 from heliograph.flow.restarts import Restarts
 from heliograph.kafka.cluster import Cluster
@@ -66,7 +66,7 @@ class LeaseHolder:
         *,
         lease_ms: Callable[[], int],
         on_change: Callable[[], None] = lambda: None,
-        clock: rule.Clock = rule.clock,
+        clock: Clock = host_clock,
     ) -> None:
         self._flow = flow
         self._me = me
@@ -137,7 +137,7 @@ class LeaseHolder:
                 log.info("%s: %s leads; standing by", self._flow.name, leader.name)
             if self._clock() - told_at >= STANDBY_S:
                 told_at = self._clock()
-                await self._tell(StandbyRecord(owner=self._me.owner, time_ms=_now_ms(), host=self._me.host))
+                await self._tell(StandbyRecord(owner=self._me.owner, time_ms=wall_ms(), host=self._me.host))
             await self._pause(min(leadership.free_at - self._clock(), LOOK_S))
 
     def may_bid(self) -> bool:
@@ -156,7 +156,7 @@ class LeaseHolder:
         before, silent_s = leadership.lease, self._clock() - leadership.seen_at
         if not self.may_bid():
             return False
-        bid = leadership.next_bid(self._me, lease_ms=self._lease_ms(), now_ms=_now_ms())
+        bid = leadership.next_bid(self._me, lease_ms=self._lease_ms(), now_ms=wall_ms())
         sent = await self._send(bid)
         await store.read_on(flow.target, flow.ledger_topic, flow.ledger)
         self._held, self._sent = bid, [sent]
@@ -223,7 +223,7 @@ class LeaseHolder:
 
     async def _renew(self) -> None:
         assert self._held is not None
-        held = self._held.moved(LeaseState.HELD, _now_ms(), restarts=self._flow.restarts.total)
+        held = self._held.moved(LeaseState.HELD, wall_ms(), restarts=self._flow.restarts.total)
         sent = await self._send(held)
         self._held = held
         self._sent.append(sent)
@@ -293,7 +293,7 @@ class LeaseHolder:
             return
         is_ours, self._held, self._sent = self._is_ours(), None, []
         if is_ours:
-            record = held.moved(LeaseState.RELEASED, _now_ms())
+            record = held.moved(LeaseState.RELEASED, wall_ms())
             await self._give_up(store.write_lease(flow.target, flow.ledger_topic, flow.ledger.group_id, record))
 
     async def _give_up(self, work: Awaitable[object]) -> None:
@@ -301,7 +301,3 @@ class LeaseHolder:
             await asyncio.wait_for(work, RELEASE_S)
         except (HeliographError, TimeoutError) as error:
             log.warning("%s: the lease was not given back: %s; it runs out by itself", self._flow.name, error)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

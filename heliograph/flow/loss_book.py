@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow
 from heliograph.errors import ClusterChanged, LogTruncated, RecordRefused
 from heliograph.kafka.cluster import Cluster
@@ -60,7 +60,7 @@ class LossBook:
         if isinstance(answer, Stop):
             self.stopped[where] = loss
         elif outcome.code == RecordRefused.code:
-            found = rejected_of(where, outcome.details, now_ms=_now_ms())
+            found = rejected_of(where, outcome.details, now_ms=wall_ms())
             self._rejected |= {(*where, record.offset): record for record in found}
         return answer
 
@@ -71,7 +71,7 @@ class LossBook:
     def _loss(self, where: PartitionName, outcome: Outcome, answer: str) -> Loss:
         written = self.ledger.partition(where).entry
         since_ms = written.time_ms if written is not None else 0
-        return loss_of(where, outcome, flow=self.flow.name, answer=answer, since_ms=since_ms, now_ms=_now_ms())
+        return loss_of(where, outcome, flow=self.flow.name, answer=answer, since_ms=since_ms, now_ms=wall_ms())
 
     def _note(self, new: Loss) -> Loss:
         kept = self.ledger.losses.get(new.key)
@@ -98,17 +98,17 @@ class LossBook:
         async with self._keeping:
             rejected, losses = dict(self._rejected), dict(self._unkept)
             if rejected:
-                await store.write_rejected(self._target, self.flow, list(rejected.values()), now_ms=_now_ms())
+                await store.write_rejected(self._target, self.flow, list(rejected.values()), now_ms=wall_ms())
                 self._rejected = {key: item for key, item in self._rejected.items() if key not in rejected}
             if losses:
                 group_id = self.flow.group_id
-                await store.write_losses(self._target, ledger_topic, group_id, losses.values(), now_ms=_now_ms())
+                await store.write_losses(self._target, ledger_topic, group_id, losses.values(), now_ms=wall_ms())
                 self._unkept = {key: loss for key, loss in self._unkept.items() if losses.get(key) != loss}
 
     async def keep_changed(self, error: ClusterChanged, ledger_topic: str) -> None:
         """The flow cannot run: whoever asks how it stands is to know, acknowledged or not, as long as it is so."""
         ledger = await store.read_ledger(self._target, ledger_topic, self.flow.group_id)
-        loss = merge(ledger.losses.get((*NO_PARTITION, error.code)), loss_of_flow(error, now_ms=_now_ms()))
+        loss = merge(ledger.losses.get((*NO_PARTITION, error.code)), loss_of_flow(error, now_ms=wall_ms()))
         self._unkept[loss.key] = replace(loss, acknowledged_ms=0)
         await self.flush(ledger_topic)
 
@@ -138,7 +138,3 @@ class LossBook:
         log.info("%s %s-%d: %s was acknowledged: copying goes on", self.flow.name, *where, loss.code)
         del self.stopped[where]
         return True
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

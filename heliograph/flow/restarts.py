@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
+from heliograph.clock import Clock
 from heliograph.config.settings import AutoRestart
 
 
@@ -16,7 +16,7 @@ def restart_delay_s(restarts: int, *, max_backoff_minutes: int) -> float:
 class Restarts:
     """Of one flow. What has run for as long as its last pause begins to count anew."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._last = 0.0
         self.in_a_row = 0

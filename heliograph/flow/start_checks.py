@@ -6,11 +6,11 @@ Each raises a ConfigError with the remedy, and changes nothing.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError, NotAuthorized, NotCompacted
 from heliograph.flow.required_topics import (
@@ -99,7 +99,7 @@ def _leads_back(ledger: Ledger, source: Catalogue, target: Catalogue) -> bool:
     if claim is None or (claim.source_cluster_id, claim.target_cluster_id) != (target.cluster_id, source.cluster_id):
         return False
     is_led = lease is not None and lease.state is not LeaseState.RELEASED
-    return is_led and lease is not None and lease.time_ms > time.time() * 1000 - ALIVE_MS
+    return is_led and lease is not None and lease.time_ms > wall_ms() - ALIVE_MS
 
 
 def _topic_back(flow: Flow, ledger: Ledger, names: Mapping[UUID, str]) -> str:

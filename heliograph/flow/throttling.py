@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from heliograph.clock import Clock
 from heliograph.ledger.formats import LIMIT
 
 log = logging.getLogger("heliograph")
@@ -41,7 +42,7 @@ def shown(alias: str) -> str:
 class Throttling:
     """Of one flow, by the alias of the cluster that throttles it."""
 
-    def __init__(self, flow: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, flow: str, clock: Clock = time.monotonic) -> None:
         self._flow = flow
         self._clock = clock
         self._spells: dict[str, _Spell] = {}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.errors import HeliographError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import Group, KeyValue, append_all
@@ -112,7 +113,7 @@ class Flusher:
                 return
             for copy in dirty:
                 copy.dirty = False
-            now_ms = int(time.time() * 1000)
+            now_ms = wall_ms()
             draft = _draft_of({copy: self._keys[copy] for copy in dirty}, self._terms.group_id, now_ms=now_ms)
             try:
                 # The ledger first: a position ahead of its entry then means that another tool had the flow.
@@ -160,9 +161,7 @@ class Flusher:
             muted_ms = int(muted.take_s(now) * 1000)
             if muted_ms:
                 self._throttles_told = now
-                throttle = formats.Throttle(
-                    cluster=alias, client_id=client_id, muted_ms=muted_ms, time_ms=int(time.time() * 1000)
-                )
+                throttle = formats.Throttle(cluster=alias, client_id=client_id, muted_ms=muted_ms, time_ms=wall_ms())
                 self._words.append(formats.encode_throttle(self._terms.group_id, throttle))
 
 

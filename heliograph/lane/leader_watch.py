@@ -12,13 +12,14 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from heliograph.clock import host_clock
 from heliograph.errors import HeliographError, NotAuthorized
 from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition, is_out_of_range
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import formats
-from heliograph.ledger.lease import LANE_SHARE, Lease, clock
+from heliograph.ledger.lease import LANE_SHARE, Lease
 from heliograph.ledger.model import FlowTerms
 
 log = logging.getLogger("heliograph")
@@ -56,7 +57,7 @@ class LeaderWatch:
         self._lose = lose
         self._begin = begin
         self._patience_s = LANE_SHARE * terms.lease_ms / 1000
-        self._heard_at = clock()
+        self._heard_at = host_clock()
         """When we last heard that our leader leads."""
         self._asked_elsewhere_at = 0.0
         self._is_deposed = self._is_ended = False
@@ -75,7 +76,7 @@ class LeaderWatch:
         A process that was stopped for a while finds out here, before its timers run.
         """
         patience_s = self._patience_s
-        if not self._is_deposed and (not patience_s or clock() < self._heard_at + patience_s):
+        if not self._is_deposed and (not patience_s or host_clock() < self._heard_at + patience_s):
             return True
         self._lose()
         return False
@@ -85,7 +86,7 @@ class LeaderWatch:
         offset, last_epoch, old_end = self._terms.ledger_end, -1, 0
         wait_ms = min(LISTEN_WAIT_MS, self._terms.lease_ms // ASKS_PER_LEASE or LISTEN_WAIT_MS)
         while True:
-            asked_at = clock()
+            asked_at = host_clock()
             try:
                 answer = await fetch_partition(
                     self._target,
@@ -119,9 +120,9 @@ class LeaderWatch:
         """After silence for half of our patience, ask one broker after the other who leads the ledger's partition: the
         one that answers us may be deposed, and hear as little as we do, and so may be the first one asked."""
         due_at = max(self._heard_at + self._patience_s / 2, self._asked_elsewhere_at + self._patience_s / 8)
-        if not self._patience_s or clock() < due_at:
+        if not self._patience_s or host_clock() < due_at:
             return
-        self._asked_elsewhere_at = clock()
+        self._asked_elsewhere_at = host_clock()
         with contextlib.suppress(HeliographError, TimeoutError):
             async with asyncio.timeout(self._patience_s / 4):
                 await self._target.refresh([self._terms.ledger_topic], elsewhere=True)

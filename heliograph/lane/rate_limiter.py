@@ -9,8 +9,8 @@ before the next.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
+from heliograph.clock import Clock
 from heliograph.kafka.throttle import MutedTime
 
 BURST_S = 0.4
@@ -25,7 +25,7 @@ LEAST_AHEAD_BYTES = 64 * 1024
 class RateLimiter:
     """Of one flow in one worker process, from epoch to epoch."""
 
-    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bytes_per_second: float, clock: Clock = time.monotonic) -> None:
         self._rate = bytes_per_second
         self._clock = clock
         self._paid_at = clock()

@@ -19,6 +19,7 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from heliograph.clock import wall_ms
 from heliograph.errors import (
     DataError,
     HeliographError,
@@ -222,7 +223,7 @@ class Sender:
         """One piece of each ready copy, as much as a request holds; copies served go to the end of the line."""
         pieces: list[tuple[PartitionCopy, Piece]] = []
         size = 0
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         small_bytes = channel.small_bytes if self._pace is None else 0  # under a limit the way is not to be filled
         served: set[SharedTarget] = set()
         for copy in list(channel.ready):
@@ -317,7 +318,7 @@ class Sender:
             copy.unsure.late = copy.unsure.appended = True
             must_look = False
         else:
-            must_look = copy.marks is not None and copy.must_look(answer.base_offset, _now_ms())
+            must_look = copy.marks is not None and copy.must_look(answer.base_offset, wall_ms())
             failure = self._objection(copy, piece, answer, must_look=must_look)
             copy.unsure.appended |= answer.error_code not in _NOT_APPENDED
         if failure is not None or answer is None or copy.state is not CopyState.COPYING:
@@ -419,7 +420,3 @@ def _place_of(copy: PartitionCopy, piece: Piece, base_offset: int, *, must_look:
 
 def _topic_key(copy: PartitionCopy, by_id: bool) -> str | UUID:
     return copy.target_id if by_id else copy.assignment.target_topic
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -20,6 +20,7 @@ import random
 import time
 from collections.abc import Callable, Hashable, Sequence
 
+from heliograph.clock import wall_ms
 from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAuthorized
 from heliograph.kafka.admin.topics import DEPOSED, LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.batch_headers import FirstBatch, first_batches
@@ -221,7 +222,7 @@ class Settler:
 
     def _patience_s(self, copy: PartitionCopy) -> float:
         """How long to wait for batches on their way; one that comes late is refused where the broker remembers us."""
-        if not copy.may_be_forgotten(int(time.time() * 1000)):
+        if not copy.may_be_forgotten(wall_ms()):
             return 0.0
         now = time.monotonic()
         return self._seen_at.setdefault(copy, now) + LATE_S - now

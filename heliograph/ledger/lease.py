@@ -14,8 +14,6 @@ D  Who bids has read the ledger to its end before, and acts only when he has rea
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -28,15 +26,6 @@ RENEWALS = 3
 
 TERM_MAX = 2**62
 """Far beyond what terms reach: each is one higher than the one before."""
-
-Clock = Callable[[], float]
-
-
-def clock() -> float:
-    """Seconds that go on while a process or, where the system can tell, the whole host is stopped."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
 
 
 class LeaseState(StrEnum):

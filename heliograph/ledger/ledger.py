@@ -21,12 +21,13 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from heliograph.clock import Clock, host_clock
 from heliograph.kafka.admin.acls import AclResource
 from heliograph.ledger import formats
 from heliograph.ledger.counts import reach_of
 from heliograph.ledger.kept_acls import KeptAcls, keep
 from heliograph.ledger.kept_troubles import is_lasting
-from heliograph.ledger.lease import Clock, Leadership, Lease, clock
+from heliograph.ledger.lease import Leadership, Lease
 from heliograph.ledger.losses import Loss, LossKey, newest
 from heliograph.ledger.model import Entry
 from heliograph.ledger.partition_remap import SAME, target_partition
@@ -310,7 +311,7 @@ class Ledger:
     lost: dict[bytes, bytes | None] = field(default_factory=dict)
     """What the topic lost and is known here: the flow's leader writes it again (`lost_records`)."""
     refused: RefusedRecords = field(default_factory=RefusedRecords)
-    clock: Clock = clock
+    clock: Clock = host_clock
 
     @property
     def entries(self) -> dict[PartitionName, Entry]:

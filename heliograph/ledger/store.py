@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow
 from heliograph.errors import BrokerRefused, ClusterChanged, NotAuthorized
 from heliograph.kafka.admin.topics import EARLIEST, NewTopic, create_topics, end_offsets, new_producer_id
@@ -213,11 +213,11 @@ async def claim_producer_id(
             row=row,
         )
         bid = formats.encode_claim(ledger.group_id, claim)
-        await append(cluster, topic, 0, [bid], now_ms=int(time.time() * 1000))
+        await append(cluster, topic, 0, [bid], now_ms=wall_ms())
         await read_on(cluster, topic, ledger)
         found = ledger.claim_of(row) or claim
         if found.token != claim.token:
-            await append(cluster, topic, 0, [(bid[0], None)], now_ms=int(time.time() * 1000))
+            await append(cluster, topic, 0, [(bid[0], None)], now_ms=wall_ms())
     _check_clusters(found, source_cluster_id, target_cluster_id, where=f'"{cluster.alias}" {topic}')
     return found
 
@@ -279,7 +279,7 @@ async def write_entries(
 
     Done when all is durable.
     """
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     records = _page_records(group_id, pages, former or {})
     records += (
         (formats.encode_entry_key(group_id, *where), formats.encode_entry(entry.moved(time_ms=now_ms)))
@@ -295,7 +295,7 @@ async def write_pages(
 ) -> None:
     records = _page_records(group_id, pages, former or {})
     if records:
-        await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
+        await append(cluster, topic, 0, records, now_ms=wall_ms())
 
 
 def _page_records(group_id: str, pages: Pages, former: Pages) -> list[KeyValue]:
@@ -314,7 +314,7 @@ async def write_position_requests(
 
 
 async def write_asked(cluster: Cluster, topic: str, group_id: str, asked: SelectionSeen) -> None:
-    await append(cluster, topic, 0, [asked.encode(group_id)], now_ms=int(time.time() * 1000))
+    await append(cluster, topic, 0, [asked.encode(group_id)], now_ms=wall_ms())
 
 
 async def write_seen(cluster: Cluster, topic: str, group_id: str, seen: Sequence[Seen], *, now_ms: int) -> None:
@@ -325,7 +325,7 @@ async def write_seen(cluster: Cluster, topic: str, group_id: str, seen: Sequence
 async def write_troubles(cluster: Cluster, topic: str, group_id: str, troubles: Sequence[formats.Trouble]) -> None:
     """What the driver has to say of them; lanes write theirs with their entries."""
     records = [formats.encode_trouble(group_id, trouble) for trouble in troubles]
-    await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
+    await append(cluster, topic, 0, records, now_ms=wall_ms())
 
 
 class StoreKeys(NamedTuple):
@@ -363,7 +363,7 @@ async def write_positions(cluster: Cluster, terms: FlowTerms, positions: Mapping
         keys = store_keys(terms, *where)
         value = formats.encode_position_value(position) if position else None
         records.setdefault(keys.position_partition, []).append([(keys.position, value)])
-    await append_all(cluster, records, now_ms=int(time.time() * 1000), max_bytes=terms.append_bytes)
+    await append_all(cluster, records, now_ms=wall_ms(), max_bytes=terms.append_bytes)
 
 
 async def write_losses(cluster: Cluster, topic: str, group_id: str, losses: Iterable[Loss], *, now_ms: int) -> None:
@@ -375,7 +375,7 @@ async def write_acls(cluster: Cluster, topic: str, group_id: str, kept: Sequence
     """Keep which access rules are ours, and which wait for a failover; done when it is durable."""
     if kept:
         records = [formats.encode_acls(group_id, record) for record in kept]
-        await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
+        await append(cluster, topic, 0, records, now_ms=wall_ms())
 
 
 async def write_rejected(cluster: Cluster, flow: Flow, rejected: Sequence[Rejected], *, now_ms: int) -> None:
@@ -404,7 +404,7 @@ async def write_standbys(
 ) -> None:
     records = [formats.encode_standby(group_id, standby) for standby in standbys]
     if records:
-        await append(cluster, topic, 0, records, now_ms=int(time.time() * 1000))
+        await append(cluster, topic, 0, records, now_ms=wall_ms())
 
 
 async def write_lost(cluster: Cluster, topic: str, ledger: Ledger) -> int:
@@ -412,13 +412,13 @@ async def write_lost(cluster: Cluster, topic: str, ledger: Ledger) -> int:
     entries the newer one counts, and an older one that stands last only makes settling longer."""
     lost = dict(ledger.lost)
     if lost:
-        await append(cluster, topic, 0, list(lost.items()), now_ms=int(time.time() * 1000))
+        await append(cluster, topic, 0, list(lost.items()), now_ms=wall_ms())
         ledger.lost = {key: value for key, value in ledger.lost.items() if lost.get(key) != value}
     return len(lost)
 
 
 async def write_order(cluster: Cluster, topic: str, group_id: str, order: formats.Order) -> None:
-    await append(cluster, topic, 0, [formats.encode_order(group_id, order)], now_ms=int(time.time() * 1000))
+    await append(cluster, topic, 0, [formats.encode_order(group_id, order)], now_ms=wall_ms())
 
 
 def _check_clusters(claim: formats.ProducerClaim, source_id: str, target_id: str, *, where: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
@@ -21,7 +20,7 @@ async def acknowledge(settings: Settings, flow: Flow, *, topic: str | None, dry_
         ledger = await store.find_ledger(cluster, flow)
         if ledger is None:
             return []
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         losses = acknowledged(ledger.losses.values(), topic=topic, now_ms=now_ms)
         if losses and not dry_run:
             await store.write_losses(cluster, ledger.topic, flow.group_id, losses, now_ms=now_ms)

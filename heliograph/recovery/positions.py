@@ -7,13 +7,13 @@ ledger, by which the next leader opens a new count. Whoever writes it leads the 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.start_points import StartPoint
 from heliograph.errors import ConfigError, HeliographError, LeaseLost
@@ -344,7 +344,7 @@ async def plan_changes(settings: Settings, flow: Flow, plan: Planner) -> Changed
 
 def _leader(ledger: Ledger) -> str:
     lease = ledger.leadership.lease
-    if lease is None or lease.state is LeaseState.RELEASED or lease.time_ms + lease.lease_ms < time.time() * 1000:
+    if lease is None or lease.state is LeaseState.RELEASED or lease.time_ms + lease.lease_ms < wall_ms():
         return ""
     return lease.holder.name
 
@@ -365,7 +365,7 @@ async def apply_changes(settings: Settings, flow: Flow, plan: Planner) -> Change
 
 async def _write(driver: FlowDriver, lease_holder: LeaseHolder, changes: Sequence[PositionChange]) -> None:
     """MirrorMaker 2's positions first: once the request is there they must not look like another tool's."""
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     lease_holder.check()
     positions = {change.where: change.to or 0 for change in changes}
     await store.write_positions(driver.target, driver.terms(), positions)

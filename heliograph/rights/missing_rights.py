@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import NotAuthorized, UnsupportedVersion
 from heliograph.kafka.admin.acls import Operation, ResourceType
@@ -67,7 +67,7 @@ class MissingRights:
             lacks=tuple(self._missing),
             is_blocked=blocked,
             failing=tuple(map(str, failing)),
-            time_ms=int(time.time() * 1000),
+            time_ms=wall_ms(),
         )
         if self._written is not None and replace(self._written, time_ms=condition.time_ms) == condition:
             return

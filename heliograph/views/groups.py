@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
 from heliograph.kafka.admin.commits import Commit, fetch_commits
@@ -223,7 +224,7 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
     answers = await list_offsets(cluster, names, LATEST)
     neighbours = neighbours_in(ledger)
     starts = await list_offsets(cluster, [TopicPartition(*where) for where in neighbours], EARLIEST)
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     groups: dict[str, SeenGroup] = {}
     unconsumed: dict[str, int] = {}
     for name, found in listed.items():

@@ -8,11 +8,11 @@ future, the ledger is watched for as long as a renewal may take: who renews lead
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError, NotAuthorized
@@ -315,7 +315,7 @@ async def _facts(flow: Flow, settings: Settings, target: Cluster, ledger: Ledger
 
 
 async def _look_at_lease(target: Cluster, ledger: Ledger) -> _Lead:
-    lease, now_ms = ledger.leadership.lease, _now_ms()
+    lease, now_ms = ledger.leadership.lease, wall_ms()
     if lease is None or lease.state is LeaseState.RELEASED:
         return _Lead(False, False, now_ms)
     if is_gone(lease.holder, this_process()):
@@ -323,7 +323,7 @@ async def _look_at_lease(target: Cluster, ledger: Ledger) -> _Lead:
     if abs(now_ms - lease.time_ms) < lease.lease_ms:
         return _Lead(True, False, now_ms)
     renewed = await _renewed(target, ledger, lease)
-    return _Lead(renewed is not None, False, renewed.time_ms if renewed is not None else _now_ms())
+    return _Lead(renewed is not None, False, renewed.time_ms if renewed is not None else wall_ms())
 
 
 async def _renewed(target: Cluster, ledger: Ledger, lease: Lease) -> Lease | None:
@@ -362,7 +362,3 @@ async def _own_heartbeat(flow: Flow, settings: Settings, target: Cluster) -> tup
     found = [Heartbeat.parse(record.key, record.value) for record in records]
     mine = [beat.time_ms for beat in found if beat and (beat.source, beat.target) == (flow.source, flow.target)]
     return wanted.interval_s, max(mine, default=0)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

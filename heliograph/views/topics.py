@@ -13,6 +13,7 @@ from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
+from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
 from heliograph.flow.discovery import named
@@ -146,5 +147,5 @@ async def _ask_target(flow: Flow, target: Cluster, ledger: Ledger) -> TopicSide:
 
 
 def _is_led(ledger: Ledger) -> bool:
-    lease, now_ms = ledger.leadership.lease, int(time.time() * 1000)
+    lease, now_ms = ledger.leadership.lease, wall_ms()
     return lease is not None and Leader.of(lease, now_ms=now_ms).until_ms > now_ms

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from heliograph.clock import Clock
 from heliograph.control.topic_configs import ConfigSync
 from heliograph.errors import ConfigError
-from heliograph.outage_log import Clock
 from tests.fake_cluster import ALTER_CONFIGS, DESCRIBE_CONFIGS, Call, FakeCluster
 from tests.unit.flows import World, flow_between
 from tests.unit.logs import ENTRY

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from heliograph.clock import host_clock
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane import leader_watch
 from heliograph.lane.lane import Lane
 from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, LeaseState, Process, clock
+from heliograph.ledger.lease import Lease, LeaseState, Process
 from tests.fake_cluster import FETCH, Call
 from tests.unit.lanes import GROUP, LEDGER, OWNER, World, numbers, recent, run
 
@@ -107,7 +108,7 @@ def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(
             world.source.append("t", 0, recent(0, 2))
             await lane.until_copied(2)
             await lane.until_entry(2)
-            now = clock()
+            now = host_clock()
             if renewed == "while it stood still":
                 renew(world)  # it is read when the clock has jumped, and may answer a question from before
             monkeypatch.setattr(leader_watch, "clock", lambda: now + 60)
