@@ -1,6 +1,6 @@
 """Published layouts of clusters and mirrors, on the tests' own clusters.
 
-The resources are those of `tests/unit/configs`, changed in what the clusters at hand ask for (addresses, logins,
+The resources are those of `tests/published_configs`, changed in what the clusters at hand ask for (addresses, logins,
 replicas, intervals) and in their names: every alias, storage topic, group and topic gets a token, so that layouts share
 clusters and processes. `Laid.topics` takes the token away again: a test compares with the names as published. Topics
 whose names are the same in every file have no token, and belong to all layouts that have them.
@@ -21,7 +21,7 @@ from confluent_kafka.admin import NewTopic
 
 from heliograph.lab import LabCluster
 from tests.cluster.mirror import MirrorProcess, Record, View, admin, partition_count, producer, record_of, topics
-from tests.unit.published import CONFIGS
+from tests.unit.helpers.published import CONFIGS
 
 Document = dict[str, Any]
 RECORDS = 10

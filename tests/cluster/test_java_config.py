@@ -24,7 +24,7 @@ from heliograph.config.keys.values import parse_value, split_list
 from heliograph.errors import ConfigError
 from tests.cluster.judge import MIRROR, Judge
 
-CONFIGS = sorted((Path(__file__).parent.parent / "unit" / "configs").glob("*.properties"))
+CONFIGS = sorted((Path(__file__).parents[1] / "published_configs").glob("*.properties"))
 
 
 def _values(config: Config) -> dict[str, str]:

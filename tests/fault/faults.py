@@ -16,7 +16,7 @@ import psutil
 from heliograph.lab import LabCluster
 from tests.cluster.mirror import wait_until
 from tests.fault.proxy import FINE, Weather
-from tests.fault.world import World
+from tests.fault.world import FaultStage
 
 SIDES = ("source", "target")
 _TURNS = 100
@@ -30,7 +30,7 @@ _SECOND_S = 25.0
 _SECOND_SIGNS = ("records/s", "and waits for a flow to copy")
 """It copies; it stands by, with its Spark up."""
 
-Harm = Callable[[World], AbstractContextManager[None]]
+Harm = Callable[[FaultStage], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Fault:
     """It lasts at least and at most so long before it is healed; 0: it is over at once."""
     may_end: bool = False
     """Whether the mirror may end by it, and is then started again."""
-    is_possible: Callable[[World], bool] = lambda _: True
+    is_possible: Callable[[FaultStage], bool] = lambda _: True
     times: int = 1
     """How often it comes in a round, in which each of the others comes once."""
 
@@ -51,13 +51,13 @@ class Fault:
 
 
 @contextmanager
-def kill_lane(world: World) -> Iterator[None]:
+def kill_lane(world: FaultStage) -> Iterator[None]:
     _one(world, world.lanes).kill()
     yield
 
 
 @contextmanager
-def kill_executor(world: World) -> Iterator[None]:
+def kill_executor(world: FaultStage) -> Iterator[None]:
     """Of local Spark it is the JVM, without which the mirror ends; its lanes may copy on until they notice."""
     _one(world, world.executors).kill()
     if world.spark is None:
@@ -66,28 +66,28 @@ def kill_executor(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def kill_tree(world: World) -> Iterator[None]:
+def kill_tree(world: FaultStage) -> Iterator[None]:
     world.mirror.kill()
     yield
     world.start_mirror()
 
 
 @contextmanager
-def kill_driver(world: World) -> Iterator[None]:
+def kill_driver(world: FaultStage) -> Iterator[None]:
     world.kill_driver_only()
     yield
     world.start_mirror()
 
 
 @contextmanager
-def kill_worker(world: World) -> Iterator[None]:
+def kill_worker(world: FaultStage) -> Iterator[None]:
     world.kill_worker(with_executors=world.chance.random() < 0.5)
     yield
     world.start_worker()
 
 
 @contextmanager
-def second_driver(world: World) -> Iterator[None]:
+def second_driver(world: FaultStage) -> Iterator[None]:
     """Until it stands by, copies or ends, and a little longer; where Spark takes too long it is not waited for."""
     with world.second_mirror() as second:
         with suppress(AssertionError):
@@ -96,7 +96,7 @@ def second_driver(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def freeze(world: World, find: Callable[[World], Sequence[psutil.Process]]) -> Iterator[None]:
+def freeze(world: FaultStage, find: Callable[[FaultStage], Sequence[psutil.Process]]) -> Iterator[None]:
     process = _one(world, partial(find, world))
     process.send_signal(signal.SIGSTOP)
     try:
@@ -106,7 +106,7 @@ def freeze(world: World, find: Callable[[World], Sequence[psutil.Process]]) -> I
             process.send_signal(signal.SIGCONT)
 
 
-def _one(world: World, find: Callable[[], Sequence[psutil.Process]]) -> psutil.Process:
+def _one(world: FaultStage, find: Callable[[], Sequence[psutil.Process]]) -> psutil.Process:
     """One of the processes, when there are any: right after another fault there may be none yet."""
     found: list[psutil.Process] = []
 
@@ -122,7 +122,7 @@ def _one(world: World, find: Callable[[], Sequence[psutil.Process]]) -> psutil.P
 
 
 @contextmanager
-def lose_broker(world: World, side: str, end: Callable[[LabCluster, int], None]) -> Iterator[None]:
+def lose_broker(world: FaultStage, side: str, end: Callable[[LabCluster, int], None]) -> Iterator[None]:
     cluster, broker = world.cluster(side), world.any_broker(side)
     end(cluster, broker)
     yield
@@ -130,7 +130,7 @@ def lose_broker(world: World, side: str, end: Callable[[LabCluster, int], None])
 
 
 @contextmanager
-def freeze_broker(world: World, side: str) -> Iterator[None]:
+def freeze_broker(world: FaultStage, side: str) -> Iterator[None]:
     cluster, broker = world.cluster(side), world.any_broker(side)
     cluster.signal_broker(broker, signal.SIGSTOP)
     try:
@@ -140,7 +140,7 @@ def freeze_broker(world: World, side: str) -> Iterator[None]:
 
 
 @contextmanager
-def cut_off_broker(world: World, side: str) -> Iterator[None]:
+def cut_off_broker(world: FaultStage, side: str) -> Iterator[None]:
     """Its clients still reach it, and it believes that it leads; the others have new leaders when this is entered."""
     network = world.network(side)
     assert network is not None
@@ -149,7 +149,7 @@ def cut_off_broker(world: World, side: str) -> Iterator[None]:
 
 
 @contextmanager
-def lose_ledger_tail(world: World) -> Iterator[None]:
+def lose_ledger_tail(world: FaultStage) -> Iterator[None]:
     """The brokers that hold the ledger end uncleanly, and its newest records are on none of their disks.
 
     Half of the time the mirror is killed with them, and what it knew is gone too.
@@ -164,7 +164,7 @@ def lose_ledger_tail(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def fill_disk(world: World) -> Iterator[None]:
+def fill_disk(world: FaultStage) -> Iterator[None]:
     """The files of one target broker cannot grow; it gives up at the first that fails, and is started again."""
     broker = world.any_broker("target")
     pid = world.target.pids[broker]
@@ -177,13 +177,13 @@ def fill_disk(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def move_leaders(world: World, side: str) -> Iterator[None]:
+def move_leaders(world: FaultStage, side: str) -> Iterator[None]:
     world.move_leaders(side)
     yield
 
 
 @contextmanager
-def grow(world: World) -> Iterator[None]:
+def grow(world: FaultStage) -> Iterator[None]:
     world.grow()
     yield
 
@@ -192,7 +192,7 @@ def grow(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def weather(world: World, side: str, bad: Weather) -> Iterator[None]:
+def weather(world: FaultStage, side: str, bad: Weather) -> Iterator[None]:
     world.become(side, bad)
     try:
         yield
@@ -204,7 +204,7 @@ def weather(world: World, side: str, bad: Weather) -> Iterator[None]:
 
 
 @contextmanager
-def stop_everything(world: World) -> Iterator[None]:
+def stop_everything(world: FaultStage) -> Iterator[None]:
     world.mirror.stop()
     for side in SIDES:
         for broker in sorted(world.cluster(side).running_ids):
@@ -226,7 +226,7 @@ WEATHERS = {
 }
 
 
-def _has_standalone(world: World) -> bool:
+def _has_standalone(world: FaultStage) -> bool:
     return world.spark is not None
 
 
@@ -239,12 +239,12 @@ def catalogue(*, frozen_s: tuple[float, float]) -> list[Fault]:
         Fault(name="kill mirror", harm=kill_tree),
         Fault(name="kill driver", harm=kill_driver),
         Fault(name="kill worker", harm=kill_worker, lasts_s=brief, is_possible=_has_standalone),
-        Fault(name="freeze lane", harm=partial(freeze, find=World.lanes), lasts_s=frozen_s),
-        Fault(name="freeze executor", harm=partial(freeze, find=World.executors), lasts_s=frozen_s),
+        Fault(name="freeze lane", harm=partial(freeze, find=FaultStage.lanes), lasts_s=frozen_s),
+        Fault(name="freeze executor", harm=partial(freeze, find=FaultStage.executors), lasts_s=frozen_s),
         Fault(name="freeze driver", harm=partial(freeze, find=_driver), lasts_s=frozen_s),
         Fault(name="freeze worker", harm=partial(freeze, find=_workers), lasts_s=frozen_s, is_possible=_has_standalone),
         Fault(name="fill disk", harm=fill_disk, lasts_s=brief),
-        Fault(name="grow", harm=grow, is_possible=World.can_grow),
+        Fault(name="grow", harm=grow, is_possible=FaultStage.can_grow),
         Fault(name="lose ledger tail", harm=lose_ledger_tail, times=_OFTEN),
         Fault(name="stop everything", harm=stop_everything, weight=0.2),
         Fault(name="second driver", harm=second_driver, lasts_s=brief, may_end=True),
@@ -278,23 +278,23 @@ def catalogue(*, frozen_s: tuple[float, float]) -> list[Fault]:
     return faults
 
 
-def _driver(world: World) -> list[psutil.Process]:
+def _driver(world: FaultStage) -> list[psutil.Process]:
     return [psutil.Process(world.mirror.process.pid)]
 
 
-def _workers(world: World) -> list[psutil.Process]:
+def _workers(world: FaultStage) -> list[psutil.Process]:
     return [psutil.Process(pid) for pid in world.spark_workers]
 
 
-def _has_several_brokers(world: World, side: str) -> bool:
+def _has_several_brokers(world: FaultStage, side: str) -> bool:
     return world.cluster(side).spec.brokers > 1
 
 
-def _has_network(world: World, side: str) -> bool:
+def _has_network(world: FaultStage, side: str) -> bool:
     return world.network(side) is not None
 
 
-def choose(faults: Sequence[Fault], number: int, world: World, chance: random.Random) -> Iterator[Fault]:
+def choose(faults: Sequence[Fault], number: int, world: FaultStage, chance: random.Random) -> Iterator[Fault]:
     """So many, at random by weight, in rounds: each kind comes as often as it is to before the next round begins."""
     left: list[Fault] = []
     for _ in range(number):

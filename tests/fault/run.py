@@ -14,7 +14,7 @@ from tests.fault.arrivals import percentile
 from tests.fault.checker import Verdict, announced_repeats, false_names
 from tests.fault.faults import Fault, choose, hold
 from tests.fault.stamp import OWN_KEY_EVERY
-from tests.fault.world import World, tail
+from tests.fault.world import FaultStage, tail
 
 log = logging.getLogger(__name__)
 START_S = 300.0
@@ -26,7 +26,7 @@ _OUR_FRAME = re.compile(r'File "\S*/heliograph/\S+", line')
 """Of a traceback; PySpark prints one of its own when its JVM is killed."""
 
 
-def run_faults(world: World, faults: Sequence[Fault], number: int, chance: random.Random, record: Record) -> None:
+def run_faults(world: FaultStage, faults: Sequence[Fault], number: int, chance: random.Random, record: Record) -> None:
     """Harm the world so many times; AssertionError when it does not recover, or when the copy is not the source."""
     told: list[dict[str, Any]] = []
     with world:
@@ -63,7 +63,7 @@ def run_faults(world: World, faults: Sequence[Fault], number: int, chance: rando
     assert not (named := false_names(world.output)), f"this did not happen: {named}\n{world.output}"
 
 
-def _harm(world: World, fault: Fault, chance: random.Random) -> dict[str, Any]:
+def _harm(world: FaultStage, fault: Fault, chance: random.Random) -> dict[str, Any]:
     began = time.monotonic()
     try:
         with fault.harm(world):
@@ -82,7 +82,7 @@ def _harm(world: World, fault: Fault, chance: random.Random) -> dict[str, Any]:
     }
 
 
-def _judge(world: World) -> dict[tuple[str, int], Verdict]:
+def _judge(world: FaultStage) -> dict[tuple[str, int], Verdict]:
     """When nothing more comes: what the source has last must be there, and nothing may come behind it."""
     world.wait_for(world.newest_on_source(), RECOVERY_S)
     stopped = world.mirror.stop()
@@ -90,12 +90,12 @@ def _judge(world: World) -> dict[tuple[str, int], Verdict]:
     return world.judge()
 
 
-def _latency(world: World, began: float, end: float) -> dict[str, int]:
+def _latency(world: FaultStage, began: float, end: float) -> dict[str, int]:
     ordered = world.arrivals.latencies(began, end)
     return {"p50": percentile(ordered, 0.5), "p99": percentile(ordered, 0.99), "most": percentile(ordered, 1.0)}
 
 
-def _counts(world: World, verdicts: dict[tuple[str, int], Verdict]) -> dict[str, dict[str, int]]:
+def _counts(world: FaultStage, verdicts: dict[tuple[str, int], Verdict]) -> dict[str, dict[str, int]]:
     """What was written, compared and found; `may_repeat` is what the mirror announced, `announced` what came of it."""
     counts: dict[str, dict[str, int]] = {}
     said = announced_repeats(world.output)

@@ -17,7 +17,7 @@ from heliograph.lab import Lab
 from tests.fault.conftest import Start
 from tests.fault.faults import Fault, catalogue
 from tests.fault.run import run_faults
-from tests.fault.world import World, spec
+from tests.fault.world import FaultStage, spec
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
 BRIEFLY_S, LONG_S = (1.0, 3.0), (20.0, 20.0)
@@ -53,7 +53,7 @@ def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Rec
     isolation = chance.choice(ISOLATIONS)
     record_property("isolation", isolation)
     lab.start([spec("calm"), spec("safe", forgets=True)])
-    world = World(lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance)
+    world = FaultStage(lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance)
     run_faults(world, faults(BRIEFLY_S), count(20), chance, record_property)
 
 
@@ -69,5 +69,5 @@ def test_two_hundred_faults(
     specs = [spec(source, brokers=3), spec(target, brokers=3, forgets=True)]
     networks = start_clusters(specs)
     clusters = lab.cluster(source), lab.cluster(target)
-    world = World(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True, networks=networks)
+    world = FaultStage(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True, networks=networks)
     run_faults(world, faults(LONG_S), count(200), chance, record_property)

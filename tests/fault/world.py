@@ -54,7 +54,7 @@ def spec(alias: str, *, brokers: int = 1, forgets: bool = False) -> ClusterSpec:
     return ClusterSpec(alias=alias, brokers=brokers, detoured=True, inner_detoured=is_divisible, config=config)
 
 
-class World:
+class FaultStage:
     """Everything that is up for one run of faults; `mirror` is the process that is killed and started again."""
 
     def __init__(
@@ -95,7 +95,7 @@ class World:
 
     # -- coming and going
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> FaultStage:
         with ExitStack() as stack:
             for cluster in (self.source, self.target):
                 self._proxies[cluster.alias] = [

@@ -16,8 +16,8 @@ from heliograph import errors
 from heliograph.errors import HeliographError
 from heliograph.lane.partition_copy import TRANSITIONS
 from heliograph.ledger import formats
-from tests.unit import test_formats, test_mm2
-from tests.unit.test_formats import ENTRY
+from tests.unit.ledger import test_formats, test_mm2_records
+from tests.unit.ledger.test_formats import ENTRY
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -152,7 +152,7 @@ def test_the_vector_of_a_former_page_is_what_the_code_writes() -> None:
 def test_the_vectors_of_mm2s_records_are_what_the_code_writes() -> None:
     section = text_of("formats.md").partition("## MM2's own topics\n")[2].partition("\n## ")[0]
     rows = re.findall(r"\| `([0-9a-f]+)` \| `([0-9a-f]+)` \|$", section, re.MULTILINE)
-    wanted = [(key, value) for record, key, value in test_mm2.VECTORS if getattr(record, "metadata", "x")]
+    wanted = [(key, value) for record, key, value in test_mm2_records.VECTORS if getattr(record, "metadata", "x")]
     assert rows == wanted
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.fake_cluster import FakePartition
 from tests.fake_cluster.partition import Appended
 from tests.sequences import BEFORE, ROWS, Answer, Row, Sent
-from tests.unit.logs import PRODUCER_ID
+from tests.unit.helpers.logs import PRODUCER_ID
 
 START_MS = 1_000
 

@@ -29,10 +29,10 @@ from heliograph.loop import Loop
 from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
-from tests.unit.placed import GROUP, LEDGER, OFFSETS, World, a_world
-from tests.unit.test_cluster import client
-from tests.unit.test_isolation import BROKEN, SOUND, Epochs, running
-from tests.unit.test_restarts import NoEpochs
+from tests.unit.driver.test_isolation import BROKEN, SOUND, Epochs, running
+from tests.unit.flow.test_restarts import NoEpochs
+from tests.unit.helpers.placed import GROUP, LEDGER, OFFSETS, PositionsOnFakes, a_world
+from tests.unit.kafka.test_cluster import client
 
 CHECKPOINTS = "a.checkpoints.internal"
 ALL_ON = "sync.group.offsets.enabled = true\nsync.group.offsets.interval.seconds = 1\n"
@@ -147,7 +147,7 @@ def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, FlowSupervisor]]:
+async def led(world: PositionsOnFakes, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, FlowSupervisor]]:
     """A driver with the flow's life as it is while it leads, without lanes and without a lease."""
     driver = Driver(world.settings(more), NoEpochs(), report=lambda _: None, beside=loops_beside)
     [life] = driver._lives
@@ -276,7 +276,7 @@ def test_status_shows_what_fails_beside_the_copying_and_no_longer_when_it_works(
         if fault:
             raise fault[0]
 
-    async def trouble(world: World) -> str:
+    async def trouble(world: PositionsOnFakes) -> str:
         [found] = await read_status(world.settings(ALL_ON))
         return str(found.row()["trouble"])
 
@@ -457,7 +457,7 @@ def test_a_group_that_cannot_be_carried_costs_itself_alone_and_is_carried_when_i
     all_groups = {"before", "odd", "other"}
 
     async def scenario() -> None:
-        world = World()
+        world = PositionsOnFakes()
         world.source = FakeCluster("a", topics={"t": partitions})
         world.target = FakeCluster("b", topics={"a.t": partitions, CHECKPOINTS: 1, LEDGER: 1, OFFSETS: 1})
         async with world.source, world.target, world.leader("a->b.topics = t\n") as flow:

@@ -27,7 +27,7 @@ from heliograph.text import printable, printable_lines
 from heliograph.views.groups import read_groups
 from heliograph.views.status import FlowStatus
 from tests.fake_cluster import DESCRIBE_GROUPS, Call, FakeGroup
-from tests.unit.placed import a_world
+from tests.unit.helpers.placed import a_world
 
 EVIL = "x\x1b[2J\x1b]0;title\x07\r\n12:00:00 ERROR forged\x85\u2028\u202eback\u2066\u200b\x9b31m[red]y[/red]"
 """Clears a screen, renames its window, forges a line of the log, turns text around, hides itself, and is markup."""
