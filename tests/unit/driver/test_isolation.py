@@ -274,6 +274,7 @@ def test_a_flow_that_hears_nothing_of_its_leader_ends_alone() -> None:
     async def test() -> None:
         async with two_flows(term=TERM, lease_ms=1500) as (broken, sound, lane):
             broken.source.append("t", 0, recent(0))
+            await until(lambda: broken.copied() == [0])
             for number in range(10):
                 sound.source.append("t", 0, recent(number))
                 renew(sound)
