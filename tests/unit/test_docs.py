@@ -21,7 +21,9 @@ from tests.unit.test_formats import ENTRY
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+RUNBOOK = sorted((DOCS / "operations").glob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), *RUNBOOK]
+WORDS_OF_A_PAGE = 1500
 
 
 def text_of(name: str) -> str:
@@ -65,9 +67,23 @@ def test_every_error_that_is_raised_has_a_heading_in_the_runbook() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     raised = {code for name, code in codes.items() if name in made}
-    headings = set(re.findall(r"^### ([A-Z_]+)$", text_of("operations.md"), re.MULTILINE))
+    headings = [code for page in RUNBOOK for code in re.findall(r"^### ([A-Z_]+)$", page.read_text(), re.MULTILINE)]
     assert {"CONFIG", "DATA_LOST", "SPARK"} <= raised
-    assert headings == raised
+    assert sorted(headings) == sorted(raised)
+
+
+@pytest.mark.parametrize("page", RUNBOOK, ids=lambda page: page.name)
+def test_a_page_of_the_runbook_is_short(page: Path) -> None:
+    assert len(page.read_text().split()) < WORDS_OF_A_PAGE
+
+
+def test_the_index_of_the_runbook_names_every_page_and_every_code() -> None:
+    index = text_of("operations/README.md")
+    rows = dict(re.findall(r"^\| \[([\w-]+\.md)\]\(\1\) \| (.+) \|$", index, re.MULTILINE))
+    assert rows.keys() == {page.name for page in RUNBOOK} - {"README.md"}
+    for page in RUNBOOK:
+        if codes := re.findall(r"^### ([A-Z_]+)$", page.read_text(), re.MULTILINE):
+            assert rows[page.name].split(", ") == codes
 
 
 def test_transitions_of_the_document_are_those_of_the_code() -> None:
@@ -201,9 +217,20 @@ def test_every_test_named_in_a_document_exists() -> None:
         assert set(re.findall(r"\b(test_\w+\.py)", document.read_text())) <= files, document.name
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_resolve(document: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
-        assert not target.startswith(("/", "..", "http:")), target
-        if not target.startswith("https:"):
-            assert (document.parent / target.partition("#")[0]).exists(), target
+        assert not target.startswith(("/", "http:")), target
+        if target.startswith("https:"):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (document.parent / name).resolve() if name else document
+        assert linked.exists(), target
+        assert linked.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def anchors(document: Path) -> set[str]:
+    """The headings of a document as GitHub makes anchors of them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
