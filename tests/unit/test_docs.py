@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -204,6 +205,37 @@ def test_document_of_the_commands_is_not_stale() -> None:
 def test_every_module_is_on_the_map_as_it_describes_itself() -> None:
     found = subprocess.run([sys.executable, str(ROOT / "docs" / "file_map.py"), "--check"], check=False)
     assert found.returncode == 0
+
+
+def test_names_in_the_architecture_exist() -> None:
+    """Modules are named by their paths, methods as `Class.method`; the map of files is made by its script."""
+    before, _, rest = text_of("architecture.md").partition("<!-- file map: begin -->")
+    text = before + rest.partition("<!-- file map: end -->")[2]
+    paths = re.findall(r"`?([\w/]+\.py)\b", text)
+    missing = [path for path in paths if not any((root / path).exists() for root in (ROOT / "heliograph", ROOT))]
+    assert not missing
+    assert set(re.findall(r"`([A-Z]\w*[a-z]\.\w+)`", text)) <= set(_members())
+
+
+def _members() -> Iterator[str]:
+    """Methods and fields of all classes."""
+    for tree in _modules():
+        for owner in ast.walk(tree):
+            if isinstance(owner, ast.ClassDef):
+                for node in owner.body:
+                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                        yield f"{owner.name}.{node.name}"
+                    elif isinstance(node, ast.AnnAssign | ast.Assign):
+                        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                        yield f"{owner.name}.{ast.unparse(target)}"
+
+
+def test_the_drawing_of_packages_is_that_of_the_import_contracts() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    drawing = text_of("architecture.md").partition("<!-- packages: begin -->")[2].partition("<!-- packages: end -->")[0]
+    drawn = re.findall(r"^  (\w+(?: \| \w+)*)(?:  .*)?$", drawing, re.MULTILINE)
+    assert drawn == [layer.replace("heliograph.", "") for layer in layers]
 
 
 def test_every_test_named_in_a_document_exists() -> None:
