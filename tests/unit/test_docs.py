@@ -238,6 +238,14 @@ def test_the_drawing_of_packages_is_that_of_the_import_contracts() -> None:
     assert drawn == [layer.replace("heliograph.", "") for layer in layers]
 
 
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    rows = re.findall(r"^\| ([\w-]+) \| ([\d.]+) \| ([\d.]+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert rows
+    for work, speed, cpu in rows:
+        assert f"| {work} | times faster than tuned MM2 | {speed} |" in text_of("benchmarks.md")
+        assert f"| {work} | times less CPU per byte than tuned MM2 | {cpu} |" in text_of("benchmarks.md")
+
+
 def test_every_test_named_in_a_document_exists() -> None:
     known = {
         name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
