@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from tests.unit.ledger.test_formats import ENTRY
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+RUNBOOK = sorted((DOCS / "operations").glob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), *RUNBOOK]
+WORDS_OF_A_PAGE = 1500
 
 
 def text_of(name: str) -> str:
@@ -65,9 +68,23 @@ def test_every_error_that_is_raised_has_a_heading_in_the_runbook() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     raised = {code for name, code in codes.items() if name in made}
-    headings = set(re.findall(r"^### ([A-Z_]+)$", text_of("operations.md"), re.MULTILINE))
+    headings = [code for page in RUNBOOK for code in re.findall(r"^### ([A-Z_]+)$", page.read_text(), re.MULTILINE)]
     assert {"CONFIG", "DATA_LOST", "SPARK"} <= raised
-    assert headings == raised
+    assert sorted(headings) == sorted(raised)
+
+
+@pytest.mark.parametrize("page", RUNBOOK, ids=lambda page: page.name)
+def test_a_page_of_the_runbook_is_short(page: Path) -> None:
+    assert len(page.read_text().split()) < WORDS_OF_A_PAGE
+
+
+def test_the_index_of_the_runbook_names_every_page_and_every_code() -> None:
+    index = text_of("operations/README.md")
+    rows = dict(re.findall(r"^\| \[([\w-]+\.md)\]\(\1\) \| (.+) \|$", index, re.MULTILINE))
+    assert rows.keys() == {page.name for page in RUNBOOK} - {"README.md"}
+    for page in RUNBOOK:
+        if codes := re.findall(r"^### ([A-Z_]+)$", page.read_text(), re.MULTILINE):
+            assert rows[page.name].split(", ") == codes
 
 
 def test_transitions_of_the_document_are_those_of_the_code() -> None:
@@ -190,6 +207,45 @@ def test_every_module_is_on_the_map_as_it_describes_itself() -> None:
     assert found.returncode == 0
 
 
+def test_names_in_the_architecture_exist() -> None:
+    """Modules are named by their paths, methods as `Class.method`; the map of files is made by its script."""
+    before, _, rest = text_of("architecture.md").partition("<!-- file map: begin -->")
+    text = before + rest.partition("<!-- file map: end -->")[2]
+    paths = re.findall(r"`?([\w/]+\.py)\b", text)
+    missing = [path for path in paths if not any((root / path).exists() for root in (ROOT / "heliograph", ROOT))]
+    assert not missing
+    assert set(re.findall(r"`([A-Z]\w*[a-z]\.\w+)`", text)) <= set(_members())
+
+
+def _members() -> Iterator[str]:
+    """Methods and fields of all classes."""
+    for tree in _modules():
+        for owner in ast.walk(tree):
+            if isinstance(owner, ast.ClassDef):
+                for node in owner.body:
+                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                        yield f"{owner.name}.{node.name}"
+                    elif isinstance(node, ast.AnnAssign | ast.Assign):
+                        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                        yield f"{owner.name}.{ast.unparse(target)}"
+
+
+def test_the_drawing_of_packages_is_that_of_the_import_contracts() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    drawing = text_of("architecture.md").partition("<!-- packages: begin -->")[2].partition("<!-- packages: end -->")[0]
+    drawn = re.findall(r"^  (\w+(?: \| \w+)*)(?:  .*)?$", drawing, re.MULTILINE)
+    assert drawn == [layer.replace("heliograph.", "") for layer in layers]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    rows = re.findall(r"^\| ([\w-]+) \| ([\d.]+) \| ([\d.]+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert rows
+    for work, speed, cpu in rows:
+        assert f"| {work} | times faster than tuned MM2 | {speed} |" in text_of("benchmarks.md")
+        assert f"| {work} | times less CPU per byte than tuned MM2 | {cpu} |" in text_of("benchmarks.md")
+
+
 def test_every_test_named_in_a_document_exists() -> None:
     known = {
         name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
@@ -201,9 +257,20 @@ def test_every_test_named_in_a_document_exists() -> None:
         assert set(re.findall(r"\b(test_\w+\.py)", document.read_text())) <= files, document.name
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_resolve(document: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
-        assert not target.startswith(("/", "..", "http:")), target
-        if not target.startswith("https:"):
-            assert (document.parent / target.partition("#")[0]).exists(), target
+        assert not target.startswith(("/", "http:")), target
+        if target.startswith("https:"):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (document.parent / name).resolve() if name else document
+        assert linked.exists(), target
+        assert linked.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def anchors(document: Path) -> set[str]:
+    """The headings of a document as GitHub makes anchors of them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
