@@ -5,6 +5,8 @@ STAMP := .venv/.heliograph-setup
 # A change is judged by the same draws for everybody: order, examples, faults. Other runs draw their own.
 SEED ?= 7
 SEEDED = --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
+# Two processes share the files of tests, each with clusters of its own; the longest files come first.
+SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup check prepare demo test test-fast test-long test-spark test-fault bench lint
 
@@ -29,8 +31,8 @@ demo: setup
 
 # Everything a change must pass; a skipped test counts as a failure.
 test: lint prepare
-	$(BIN)/python -m pytest $(SEEDED) --no-skips -n 2 tests/unit
-	$(BIN)/python -m pytest $(SEEDED) --no-skips tests/cluster tests/fault
+	$(BIN)/python -m pytest $(SEEDED) --no-skips -n 2 --slowest build/slowest-unit-tests.txt tests/unit
+	$(BIN)/python -m pytest $(SEEDED) --no-skips $(SIDE_BY_SIDE) --slowest build/slowest-tests.txt tests/cluster tests/fault
 
 # No brokers, under a minute.
 test-fast: setup
@@ -42,7 +44,7 @@ test-long: prepare
 
 # The tests on real brokers with every lane on Spark; those of make test have some in forked processes.
 test-spark: prepare
-	$(BIN)/python -m pytest $(SEEDED) --no-skips --spark --report docs/reports $(LONG) tests/cluster tests/fault
+	$(BIN)/python -m pytest $(SEEDED) --no-skips $(SIDE_BY_SIDE) --spark --report docs/reports $(LONG) tests/cluster tests/fault
 
 # Two hundred faults, twice; a part of test-long. FAULT_COUNT=50 makes fewer, FAULT_SEED=17 repeats those of a run.
 test-fault: prepare

@@ -1,4 +1,4 @@
-"""What all tests share: real clusters, started when first asked for, once per run.
+"""What all tests share: real clusters, started when first asked for, once per pytest process.
 
     primary, backup   one broker each, 4.3.1, started together
     north, south      the same, secured
@@ -8,8 +8,11 @@
 
 Each is a `heliograph.lab.LabCluster`. A broker that a test stopped or killed is started again after the test.
 Topics are the test's own affair: use names of your own. After a module its topics are deleted, and so are the clusters
-that it started for itself: what it leaves, under names that others use too, is in nobody's way. Logs of a failed run
-are copied to artifacts/.
+that it started for itself: what it leaves, under names that others use too, is in nobody's way.
+
+`pytest -n 2 --dist loadfile --no-loadscope-reorder` shares the files of tests out to two processes, each with clusters
+and folders of its own. All files of a run are in build/ of the checkout. When a process ends, all that its tests have
+left is searched for the secrets they used. Logs of a failed run are copied to artifacts/.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import os
 import random
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,12 +32,40 @@ from heliograph.lab import Authority, ClusterSpec, Lab, LabCluster
 from tests.cluster.mirror import ALL_ON_SPARK, delete_topics, topics
 from tests.evidence import Evidence
 from tests.longreport import LongReport
+from tests.slowest import Slowest
 
 hypothesis.settings.register_profile("shared", deadline=None)  # machines are shared, and speed is no test's affair
 hypothesis.settings.load_profile("shared")
 
 SHARED = frozenset({"primary", "backup", "trio", "old", "mid", "mid-too", "north", "south"})
-ARTIFACTS = Path(__file__).parent.parent / "artifacts"
+CHECKOUT = Path(__file__).parent.parent
+ARTIFACTS = CHECKOUT / "artifacts"
+BUILD = CHECKOUT / "build"
+LONGEST_FIRST = (
+    "tests/fault/test_faults.py",
+    "tests/cluster/test_spark.py",
+    "tests/cluster/test_run.py",
+    "tests/cluster/test_security.py",
+    "tests/cluster/test_carry.py",
+    "tests/cluster/test_java_carry.py",
+    "tests/cluster/test_topic_configs.py",
+    "tests/cluster/test_mm2_counterparts.py",
+    "tests/cluster/test_examples.py",
+    "tests/cluster/test_secrets_of_spark.py",
+    "tests/fault/test_hard_cases.py",
+    "tests/cluster/test_exactly_once.py",
+    "tests/cluster/test_heal.py",
+    "tests/cluster/test_life.py",
+    "tests/cluster/test_flows.py",
+    "tests/cluster/test_fidelity.py",
+    "tests/cluster/test_truncation.py",
+    "tests/cluster/test_lab.py",
+)
+"""Files that take a minute and more: two processes that share the files end together when these come first."""
+_TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
+"""pytest's own name for the folder that it makes its temporary folders in."""
+_WORKER = "PYTEST_XDIST_WORKER"
+"""Set in a process that runs a share of the tests."""
 _LAB = pytest.StashKey[Lab]()
 _EVIDENCE = pytest.StashKey[Evidence]()
 
@@ -42,14 +74,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="a skipped test makes the run fail")
     parser.addoption("--spark", action="store_true", help="every mirror has its lanes on Spark")
     parser.addoption("--report", type=Path, metavar="FOLDER", help="write a JSON report of the run to this folder")
+    slowest = BUILD / "slowest-tests.txt"
+    parser.addoption("--slowest", type=Path, metavar="FILE", default=slowest, help="keep the slowest tests here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background ignores it
     if config.getoption("--spark"):
         os.environ[ALL_ON_SPARK] = "1"
+    if _TEMPORARY not in os.environ:
+        (BUILD / "tmp").mkdir(parents=True, exist_ok=True)
+        os.environ[_TEMPORARY] = str(BUILD / "tmp")
     config.stash[_EVIDENCE] = Evidence()
     config.pluginmanager.register(config.stash[_EVIDENCE])
+    if _WORKER in os.environ:
+        return  # who shares the tests out makes the reports
+    config.pluginmanager.register(Slowest(config.getoption("--slowest")))
     folder = config.getoption("--report")
     if folder is not None:
         config.pluginmanager.register(LongReport(folder))
@@ -57,8 +97,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever order the others have, the tests of a story (`in_order`) keep theirs, and some come last."""
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    """The longest files come first. Whatever order the others have, the tests of a story (`in_order`) keep theirs."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.location[0], len(ranks)))
     stories: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         if item.get_closest_marker("in_order"):
@@ -95,14 +136,25 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
     return request.config.stash[_EVIDENCE]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests and their processes make somewhere is among the run's own files."""
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patches.setattr(tempfile, "tempdir", None)
+        yield
+
+
 @pytest.fixture(scope="session")
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """The run's lab; a test may start further clusters in it."""
+def lab(request: pytest.FixtureRequest, evidence: Evidence, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The run's lab; a test may start further clusters in it. At its end no secret of it is seen anywhere."""
     with Lab(tmp_path_factory.mktemp("lab")) as lab:
         request.config.stash[_LAB] = lab
         yield lab
         if request.session.testsfailed:
-            shutil.copytree(lab.folder.logs, ARTIFACTS / "lab-logs", dirs_exist_ok=True)
+            logs = ARTIFACTS / "lab-logs" / os.environ.get(_WORKER, "")
+            shutil.copytree(lab.folder.logs, logs, dirs_exist_ok=True)
+        assert evidence.find_leaks(tmp_path_factory.getbasetemp(), without=[lab.folder.data]) == []
 
 
 @pytest.fixture(autouse=True)
@@ -121,6 +173,10 @@ def _clean_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
     lab = request.config.stash.get(_LAB, None)
     if lab is None:
         return
+    evidence = request.config.stash[_EVIDENCE]
+    for cluster in lab.clusters:
+        if cluster.secured is not None:
+            evidence.add_secrets({f"{cluster.alias}: {name}": text for name, text in cluster.secured.secrets().items()})
     lab.remove([cluster for cluster in lab.clusters if cluster.alias not in SHARED])
     for cluster in lab.clusters:
         delete_topics(cluster, topics(cluster))

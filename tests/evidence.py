@@ -1,8 +1,9 @@
-"""What a test run leaves behind, and a search of all of it for secrets.
+"""What a test run leaves behind, and a search of all of it for secrets, at the end of the run.
 
-Files come from the run's temporary folder: outputs of mirrors, logs of brokers, proxies and Spark, event logs, pages of
-Spark's UI. What is in no file is noted while the tests run: outputs of other processes, texts and tracebacks of
-exceptions, those that tests expect too, and what pytest has captured.
+Where two pytest processes share a run, each searches what its tests have left for the secrets they used. Files come
+from its temporary folder: outputs of mirrors, logs of brokers, proxies and Spark, event logs, pages of Spark's UI. What
+is in no file is noted while the tests run: outputs of other processes, texts and tracebacks of exceptions, those that
+tests expect too, and what pytest has captured.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Evidence:
 
     def __init__(self) -> None:
         self._noted: list[Found] = []
+        self._secrets: dict[str, str | bytes] = {}
         self._patches = pytest.MonkeyPatch()
 
     def note(self, where: str, text: str | bytes | None) -> None:
@@ -47,6 +49,14 @@ class Evidence:
 
     def note_error(self, where: str, error: BaseException) -> None:
         self.note(where, "\n".join([str(error), repr(error), *traceback.format_exception(error)]))
+
+    def add_secrets(self, secrets: Mapping[str, str | bytes]) -> None:
+        """Secrets that were in use: none of them may be seen in anything."""
+        self._secrets |= secrets
+
+    def find_leaks(self, folder: Path, *, without: Collection[Path] = ()) -> list[str]:
+        """Searches everything noted, and the files in the folder, for every secret that was in use."""
+        return find_leaks(self.collect(folder, without=without), self._secrets)
 
     def collect(self, folder: Path, *, without: Collection[Path] = ()) -> Iterator[Found]:
         """Everything noted and every file in the folder, but not in the folders `without`."""

@@ -38,6 +38,8 @@ _AT_THE_DOOR = ("signal", "poll", "restart")
 _PATIENCE_S = 2.0
 """With somebody who opens the door and says nothing."""
 _PR_SET_PDEATHSIG = 1
+_LIBRARY = ctypes.CDLL(None)
+"""Loaded here: between fork and exec nothing may take a lock."""
 _LOWEST_PORT = 15000
 _USUAL_EPHEMERAL_PORTS = 32768
 _ATTEMPTS_PER_PORT = 200
@@ -48,7 +50,7 @@ _GRACE_AFTER_OWNER_S = 2.0
 def die_with_parent() -> None:
     """To be run in a child between fork and exec. Does nothing where the kernel has no such call."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _LIBRARY.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def short_path(directory: int, path: Path) -> str:

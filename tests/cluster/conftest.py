@@ -9,6 +9,7 @@ import pytest
 from heliograph.lab import LabCluster
 from tests.cluster.judge import Judge, start_java
 from tests.cluster.planted import Planted, plant
+from tests.evidence import Evidence
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,10 @@ def java() -> Iterator[Judge]:
 
 
 @pytest.fixture(scope="session")
-def planted(north: LabCluster, south: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
-    """Secrets to search for."""
+def planted(
+    north: LabCluster, south: LabCluster, evidence: Evidence, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Planted]:
+    """Secrets to search for: the run's end searches for them too."""
     with plant(north, south, tmp_path_factory.mktemp("planted")) as planted:
         yield planted
+        evidence.add_secrets(planted.secrets())

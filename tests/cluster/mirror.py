@@ -43,6 +43,7 @@ from confluent_kafka.admin import (
 
 from heliograph.config.files.properties import property_line
 from heliograph.lab import LabCluster
+from heliograph.lab.keeper import die_with_parent
 
 HELIOGRAPH = str(Path(sys.executable).with_name("heliograph"))
 FORKED = str(Path(__file__).parent.parent / "forked.py")
@@ -121,10 +122,16 @@ class MirrorProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "TMPDIR": str(self.folder / "tmp"), **self._environment},
+                env={**os.environ, **self._temporary_files(), **self._environment},
                 start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (calls the kernel, and takes no lock)
             )
         return self
+
+    def _temporary_files(self) -> dict[str, str]:
+        """The variables by which Python and Spark's JVM make theirs in the mirror's own folder."""
+        folder = str(self.folder / "tmp")
+        return {"TMPDIR": folder, "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={folder}"}
 
     def __enter__(self) -> Self:
         return self.start()

@@ -18,6 +18,7 @@ import psutil
 import pyspark
 
 from heliograph.config.files.properties import property_line
+from heliograph.lab.keeper import die_with_parent
 from heliograph.lab.pki import write_private
 from tests.cluster.mirror import wait_until
 
@@ -66,6 +67,7 @@ class Standalone:
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={self._folder}",
         }
         page = free_port()
         self.pages.append(f"http://127.0.0.1:{page}/")
@@ -78,6 +80,7 @@ class Standalone:
                 stderr=log,
                 env=environment,
                 start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (calls the kernel, and takes no lock)
             )
         self._started.append(process)
         return process
