@@ -12,9 +12,9 @@ from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
-from heliograph.ledger.joint import reread
-from heliograph.ledger.ledger import Grade, Ledger
-from heliograph.ledger.source_snapshot import GroupCommit
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.records.seen_group import GroupCommit
+from heliograph.ledger.translation import Grade, JointTranslation, Translation, lowest_translations
 from heliograph.names.policies import ReplicationPolicy
 
 
@@ -102,24 +102,27 @@ def _translated(
     commits: Mapping[TopicPartition, GroupCommit],
     bounds: _Bounds,
 ) -> Offsets:
-    """Of partitions that share one of the target (`joint`) the lowest counts, and all must have a place."""
-    found: dict[TopicPartition, dict[TopicPartition, Translated]] = {}
-    untold: set[TopicPartition] = set()
+    """Translate the commits of one group; partitions that the target does not have are left out."""
+    translations: dict[TopicPartition, Translation | None] = {}
     for where, commit in commits.items():
-        translation, remote = ledger.translate(where, commit.offset), remotes[where]
-        if translation is None:
-            untold.add(remote)
-        elif remote in bounds:
-            offset, grade, ahead = translation.within(*bounds[remote])
-            one = Translated(offset, commit.metadata, commit.offset, str(grade), ahead)
-            found.setdefault(remote, {})[where] = one
-    return {remote: _lowest(ledger, together) for remote, together in found.items() if remote not in untold}
+        found = ledger.translate(where, commit.offset)
+        if found is None:
+            translations[where] = None
+        elif remotes[where] in bounds:
+            translations[where] = found.within(*bounds[remotes[where]])
+    joint = lowest_translations(translations, remotes.__getitem__)
+    return {remote: _answer(ledger, commits[found.lowest], found) for remote, found in joint.items()}
 
 
-def _lowest(ledger: Ledger, together: Mapping[TopicPartition, Translated]) -> Translated:
-    lowest = min(together.values(), key=lambda one: one.offset)
-    if len(together) == 1:
-        return lowest
-    again = reread(ledger, lowest.offset, {where: one.offset for where, one in together.items()})
-    grade = str(Grade.SHARED) if again and lowest.grade != Grade.DEGRADED else lowest.grade
-    return lowest._replace(grade=grade, ahead=sum(one.ahead for one in together.values()), reread=again)
+def _answer(ledger: Ledger, commit: GroupCommit, found: JointTranslation) -> Translated:
+    """Make an answer of where a group goes on in one partition of the target; `commit` is the one that counts."""
+    again = ledger.reread(found) if found.is_shared else 0
+    grade = found.parts[found.lowest].grade
+    return Translated(
+        found.offset,
+        commit.metadata,
+        commit.offset,
+        str(Grade.SHARED if again and grade is not Grade.DEGRADED else grade),
+        ahead=sum(part.ahead for part in found.parts.values()),
+        reread=again,
+    )

@@ -36,7 +36,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
 from heliograph.ledger.copy_names import GroupPlan, NamePlan, plan_groups
 from heliograph.ledger.kept_acls import keep, plan_kept
-from heliograph.ledger.source_snapshot import DELETED
+from heliograph.ledger.records.seen_group import DELETED
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 
 log = logging.getLogger("heliograph")
@@ -287,7 +287,7 @@ class AclSync:
 
         async def keep_made(made: Mapping[Acl, Acl]) -> None:
             changed = plan_kept(flow.ledger.acls, made=made, withheld=plan.withheld)
-            await store.write_acls(flow.target, flow.ledger_topic, settings.group_id, changed)
+            await store.write_records(flow.target, flow.ledger_topic, settings.group_id, changed)
             for record in changed:
                 keep(flow.ledger.acls, record)
 

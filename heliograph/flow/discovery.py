@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from heliograph.kafka.catalogue import Catalogue
-from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.model import PartitionName
 
 Counts = Mapping[str, int]
 """How many partitions each topic of the source has."""

@@ -10,8 +10,9 @@ from heliograph.config.settings import Flow
 from heliograph.errors import NameRefused
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.copy_names import NameClaim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
-from heliograph.ledger.ledger import Ledger, PartitionName
-from heliograph.ledger.model import Entry
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.entry import Entry
 
 log = logging.getLogger("heliograph")
 

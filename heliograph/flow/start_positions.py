@@ -12,8 +12,8 @@ from typing import NamedTuple
 from heliograph.config.start_points import EARLIEST, LATEST, StartPoint
 from heliograph.flow.count_opening import source_offsets
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.position_requests import PositionRequest
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.position_request import PositionRequest
 
 log = logging.getLogger("heliograph")
 

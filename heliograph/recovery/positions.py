@@ -27,11 +27,12 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import names_of
-from heliograph.ledger.lease import LeaseState
-from heliograph.ledger.ledger import Ledger, PartitionName
-from heliograph.ledger.model import Entry
-from heliograph.ledger.position_requests import PositionRequest
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import PartitionName
 from heliograph.ledger.process_identity import this_process
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.lease import LeaseState
+from heliograph.ledger.records.position_request import PositionRequest
 from heliograph.recovery.offsets_file import NAMED, Given, faulty_names
 
 SOURCE_PATIENCE_S = 8.0
@@ -371,9 +372,7 @@ async def _write(driver: FlowDriver, lease_holder: LeaseHolder, changes: Sequenc
     await store.write_positions(driver.target, driver.terms(), positions)
     lease_holder.check()
     requests = [PositionRequest(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
-    await store.write_position_requests(
-        driver.target, driver.ledger_topic, driver.flow.group_id, requests, now_ms=now_ms
-    )
+    await store.write_records(driver.target, driver.ledger_topic, driver.flow.group_id, requests, now_ms=now_ms)
 
 
 @asynccontextmanager

@@ -14,12 +14,13 @@ from enum import StrEnum
 from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Flow
 from heliograph.errors import HeliographError
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC
-from heliograph.ledger.lease import Lease, LeaseState
-from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
-from heliograph.ledger.losses import Loss
-from heliograph.ledger.source_snapshot import PassKind
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.group_pass import PassKind
+from heliograph.ledger.records.lease import Lease, LeaseState
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.trouble import WHOLE_TOPIC
 
 MISSED = 3
 """So many intervals may pass without a pass over the groups, or without a heartbeat, and a stall besides."""

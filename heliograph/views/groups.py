@@ -22,9 +22,18 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import GroupPlan, plan_groups
-from heliograph.ledger.joint import Neighbours, neighbours_in, uncommitted
-from heliograph.ledger.ledger import Grade, Ledger, PartitionName, Translation
-from heliograph.ledger.source_snapshot import DELETED, GroupCommit, GroupMember, PassKind, SeenGroup
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.group_pass import PassKind
+from heliograph.ledger.records.seen_group import DELETED, GroupCommit, GroupMember, SeenGroup
+from heliograph.ledger.translation import (
+    Grade,
+    Neighbours,
+    Translation,
+    lowest_translations,
+    neighbours_in,
+    uncommitted,
+)
 from heliograph.names.filters import NameFilter
 
 SOURCE_PATIENCE_S = 8.0
@@ -180,7 +189,7 @@ async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) 
     finally:
         source_cluster.close()
         target_cluster.close()
-    sides = _Sides(flow, ledger, source, target, neighbours_in(ledger))
+    sides = _Sides(flow, ledger, source, target, neighbours_in(ledger.entries))
     problems = [f"not carried over: {error}" for _, error in sorted(source.names.refused.items())]
     return GroupViews([sides.view(group) for _, group in sorted(source.groups.items())], problems)
 
@@ -222,7 +231,7 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
     commits = await fetch_commits(cluster, list(listed))
     names = [TopicPartition(*where) for where in ledger.partitions]
     answers = await list_offsets(cluster, names, LATEST)
-    neighbours = neighbours_in(ledger)
+    neighbours = neighbours_in(ledger.entries)
     starts = await list_offsets(cluster, [TopicPartition(*where) for where in neighbours], EARLIEST)
     now_ms = wall_ms()
     groups: dict[str, SeenGroup] = {}
@@ -292,16 +301,9 @@ class _Sides:
         )
 
     def _places(self, group: SeenGroup, there: Mapping[TopicPartition, Commit]) -> tuple[GroupPlace, ...]:
-        """Of partitions that share one of the target the group goes on at the lowest translation."""
         own = {where: self._translated(where, commit.offset) for where, commit in sorted(group.commits.items())}
-        lowest: dict[TopicPartition, int] = {}
-        for where, translation in own.items():
-            if translation is not None:
-                at = self._target_of(where)
-                lowest[at] = min(lowest.get(at, translation.offset), translation.offset)
-        for where, translation in own.items():
-            if translation is None:  # all that share it must have a place
-                lowest.pop(self._target_of(where), None)
+        joint = lowest_translations(own, self._target_of)
+        lowest = {target: found.offset for target, found in joint.items()}
         return tuple(
             self._place(where, group.commits[where].offset, own[where], lowest.get(self._target_of(where)), there)
             for where in own
