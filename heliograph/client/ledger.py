@@ -1,9 +1,13 @@
-"""Groups' offsets by the ledger on a target: exact, and for any offset, whether or not a checkpoint has it."""
+"""Groups' offsets by the ledger on a target, for any offset, whether or not a checkpoint has it.
+
+They are exact, or with `offset.translation=mm2` those of MirrorMaker 2's rule.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from heliograph.client.checkpoints import Offsets, Translated, Wanted
 from heliograph.errors import BrokerRefused, ConfigError
@@ -14,7 +18,7 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.records.seen_group import GroupCommit
-from heliograph.ledger.translation import Grade, JointTranslation, Translation, lowest_translations
+from heliograph.ledger.translation import Grade, JointTranslation, Syncs, Translation, lowest_translations
 from heliograph.names.policies import ReplicationPolicy
 
 
@@ -44,25 +48,35 @@ async def read_ledger(cluster: Cluster, alias: str, *, group_id: str | None, top
     )
 
 
+class Knowledge(NamedTuple):
+    """What the target has to translate offsets by."""
+
+    ledger: Ledger
+    syncs: Syncs | None
+    """The offset syncs where MirrorMaker 2's rule counts; None: the ledger translates."""
+
+
 async def translate_groups(
-    cluster: Cluster, alias: str, ledger: Ledger, policy: ReplicationPolicy, wanted: Wanted
+    cluster: Cluster, alias: str, known: Knowledge, policy: ReplicationPolicy, wanted: Wanted
 ) -> dict[str, Offsets]:
-    """Where each group goes on that was seen on the source."""
+    """Return where each group goes on that was seen on the source."""
+    ledger = known.ledger
     commits = {name: seen.commits for name, seen in ledger.groups.items() if seen.commits and wanted(name)}
     places = {where for found in commits.values() for where in found}
     remotes = {where: _remote(ledger, policy, alias, where) for where in places}
     bounds = await _bounds(cluster, set(remotes.values()))
-    return {name: _translated(ledger, remotes, found, bounds) for name, found in commits.items()}
+    return {name: _translated(known, remotes, found, bounds) for name, found in commits.items()}
 
 
 async def translate_positions(
-    cluster: Cluster, alias: str, ledger: Ledger, policy: ReplicationPolicy, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, alias: str, known: Knowledge, policy: ReplicationPolicy, offsets: Mapping[TopicPartition, int]
 ) -> Offsets:
-    """Where anybody goes on who stands at these offsets of the source; partitions never mirrored are left out."""
-    remotes = {where: _remote(ledger, policy, alias, where) for where in offsets}
+    """Return where anybody goes on who stands at these offsets of the source; partitions never mirrored are left
+    out."""
+    remotes = {where: _remote(known.ledger, policy, alias, where) for where in offsets}
     bounds = await _bounds(cluster, set(remotes.values()))
     found = {where: GroupCommit(offset, "") for where, offset in offsets.items()}
-    return _translated(ledger, remotes, found, bounds)
+    return _translated(known, remotes, found, bounds)
 
 
 def _remote(ledger: Ledger, policy: ReplicationPolicy, alias: str, where: TopicPartition) -> TopicPartition:
@@ -97,7 +111,7 @@ def _is_there(catalogue: Catalogue, where: TopicPartition) -> bool:
 
 
 def _translated(
-    ledger: Ledger,
+    known: Knowledge,
     remotes: Mapping[TopicPartition, TopicPartition],
     commits: Mapping[TopicPartition, GroupCommit],
     bounds: _Bounds,
@@ -105,13 +119,13 @@ def _translated(
     """Translate the commits of one group; partitions that the target does not have are left out."""
     translations: dict[TopicPartition, Translation | None] = {}
     for where, commit in commits.items():
-        found = ledger.translate(where, commit.offset)
+        found = known.ledger.translate(where, commit.offset, syncs=known.syncs)
         if found is None:
             translations[where] = None
         elif remotes[where] in bounds:
             translations[where] = found.within(*bounds[remotes[where]])
     joint = lowest_translations(translations, remotes.__getitem__)
-    return {remote: _answer(ledger, commits[found.lowest], found) for remote, found in joint.items()}
+    return {remote: _answer(known.ledger, commits[found.lowest], found) for remote, found in joint.items()}
 
 
 def _answer(ledger: Ledger, commit: GroupCommit, found: JointTranslation) -> Translated:

@@ -424,7 +424,7 @@ class GroupCheckpoints:
 
     def _syncs_that_count(self) -> Syncs | None:
         """Return the offset syncs if MirrorMaker 2's rule translates."""
-        return self._syncs.stores if self._flow.flow.offset_translation == "mm2" else None
+        return self._syncs.stores if self._flow.flow.translates_by_syncs else None
 
     async def _write_down(self, seen: Sequence[SeenGroup | GroupPass]) -> None:
         """Write to the ledger; a group whose record is too large for it is left out alone."""

@@ -22,7 +22,7 @@ from heliograph.ledger.mm2.offset_syncs import SyncRule, SyncStore
 from heliograph.ledger.model import PartitionName
 from heliograph.ledger.partition_ledger import PartitionLedger
 from heliograph.ledger.records.entry import Entry
-from heliograph.ledger.translation import Syncs
+from heliograph.ledger.translation import Syncs, keep_syncs
 
 
 class _Seen(NamedTuple):
@@ -81,7 +81,7 @@ class OffsetSyncs:
                 now_ms=wall_ms(),
             )
         self._rules, self._has_begun = seen, True
-        self._take(syncs)
+        keep_syncs(self._stores, syncs)
 
     @property
     def _cluster(self) -> Cluster:
@@ -93,16 +93,12 @@ class OffsetSyncs:
             return
         topic = self._flow.flow.offset_syncs_topic
         await store.ensure_topics(self._cluster, [offset_syncs_topic(self._flow.flow)], vital={topic})
-        if self._flow.flow.offset_translation == "mm2":
+        if self._flow.flow.translates_by_syncs:
             syncs, refused = await store.read_parsed(self._cluster, topic, OffsetSync.parse)
-            self._take(syncs)
+            keep_syncs(self._stores, syncs)
             self.skipped = refused.number
             store.tell_refused(self._flow.name, refused)
         self._is_ready = True
-
-    def _take(self, syncs: Iterable[OffsetSync]) -> None:
-        for sync in syncs:
-            self._stores.setdefault((sync.topic, sync.partition), SyncStore()).insert(sync.upstream, sync.downstream)
 
     @property
     def stores(self) -> Syncs:

@@ -31,6 +31,8 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.lineage import UNKNOWN
 from heliograph.ledger.lost_records import lost_records
+from heliograph.ledger.mm2.internal_records import OffsetSync
+from heliograph.ledger.mm2.offset_syncs import SyncStore
 from heliograph.ledger.mm2.positions import (
     SOURCE_CONNECTOR,
     encode_position_key,
@@ -47,6 +49,7 @@ from heliograph.ledger.records.producer_claim import ProducerClaim
 from heliograph.ledger.records.rejected_record import Rejected
 from heliograph.ledger.records.table import Stored, group_of, iter_ledger
 from heliograph.ledger.records.unreadable_records import RefusedRecords
+from heliograph.ledger.translation import Syncs, keep_syncs
 
 log = logging.getLogger("heliograph")
 
@@ -350,6 +353,16 @@ async def read_parsed(
         else:
             found.append(parsed)
     return found, refused
+
+
+async def read_syncs(cluster: Cluster, topic: str) -> tuple[Syncs, RefusedRecords]:
+    """Read the offset syncs of a flow, as MirrorMaker 2 would keep them; none if the topic is not there."""
+    stores: dict[PartitionName, SyncStore] = {}
+    if topic not in (await cluster.refresh([topic])).topics:
+        return stores, RefusedRecords(topic)
+    syncs, refused = await read_parsed(cluster, topic, OffsetSync.parse)
+    keep_syncs(stores, syncs)
+    return stores, refused
 
 
 async def write_positions(cluster: Cluster, terms: FlowTerms, positions: Mapping[PartitionName, int]) -> None:

@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from heliograph.kafka.types import TopicPartition
+from heliograph.ledger.mm2.internal_records import OffsetSync
 from heliograph.ledger.mm2.offset_syncs import SyncStore
 from heliograph.ledger.model import PartitionName
 from heliograph.ledger.partition_remap import target_partition
@@ -113,6 +114,12 @@ def _end_before(pages: Sequence[Page], at: int) -> int:
 
 
 # -- by MirrorMaker 2's rule ---------------------------------------------------------------
+
+
+def keep_syncs(stores: dict[PartitionName, SyncStore], syncs: Iterable[OffsetSync]) -> None:
+    """Add offset syncs, in their order, to those that MirrorMaker 2 would keep."""
+    for sync in syncs:
+        stores.setdefault((sync.topic, sync.partition), SyncStore()).insert(sync.upstream, sync.downstream)
 
 
 def translate_by_syncs(syncs: Syncs, where: PartitionName, offset: int) -> Translation | None:

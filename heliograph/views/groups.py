@@ -29,6 +29,7 @@ from heliograph.ledger.records.seen_group import DELETED, GroupCommit, GroupMemb
 from heliograph.ledger.translation import (
     Grade,
     Neighbours,
+    Syncs,
     Translation,
     lowest_translations,
     neighbours_in,
@@ -156,7 +157,7 @@ class _Target:
 class GroupViews(NamedTuple):
     views: list[GroupView]
     problems: list[str]
-    """Flows of which nothing can be shown, groups that are not carried over, and why."""
+    """Flows that cannot be shown, groups that are not synced, offset syncs that cannot be read, and why."""
 
 
 async def read_groups(settings: Settings, *, wanted: NameFilter | None = None) -> GroupViews:
@@ -186,12 +187,32 @@ async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) 
             return None
         source = await _look_at_source(flow, source_cluster, ledger, wanted)
         target = await _look_at_target(flow, target_cluster, ledger, source)
+        problems = [f"not carried over: {error}" for _, error in sorted(source.names.refused.items())]
+        on_source = flow.offset_syncs.location == "source"
+        with_syncs = source_cluster if on_source else target_cluster
+        syncs = await _read_syncs(flow, with_syncs, problems, answers=source.is_live or not on_source)
     finally:
         source_cluster.close()
         target_cluster.close()
-    sides = _Sides(flow, ledger, source, target, neighbours_in(ledger.entries))
-    problems = [f"not carried over: {error}" for _, error in sorted(source.names.refused.items())]
+    sides = _Sides(flow, ledger, syncs, source, target, neighbours_in(ledger.entries))
     return GroupViews([sides.view(group) for _, group in sorted(source.groups.items())], problems)
+
+
+async def _read_syncs(flow: Flow, cluster: Cluster, problems: list[str], *, answers: bool) -> Syncs | None:
+    """Read the offset syncs if MirrorMaker 2's rule translates; None: the ledger does.
+
+    Where they cannot be read the ledger does too, and that is added to the problems.
+    """
+    if not flow.translates_by_syncs:
+        return None
+    why = "it does not answer"
+    try:
+        if answers:
+            return (await store.read_syncs(cluster, flow.offset_syncs_topic))[0]
+    except HeliographError as error:
+        why = str(error)
+    problems.append(f'{flow.name}: offset syncs on "{cluster.alias}" cannot be read, so the ledger translates: {why}')
+    return None
 
 
 def _names(flow: Flow, ledger: Ledger, wanted: NameFilter | None, groups: Iterable[str]) -> GroupPlan:
@@ -276,6 +297,8 @@ class _Sides:
 
     flow: Flow
     ledger: Ledger
+    syncs: Syncs | None
+    """What translates with `offset.translation=mm2`."""
     source: _Source
     target: _Target
     neighbours: Neighbours
@@ -313,7 +336,7 @@ class _Sides:
         return TopicPartition(self.flow.remote_topic(where[0]), self.ledger.target_partition(where))
 
     def _translated(self, where: PartitionName, committed: int) -> Translation | None:
-        at, translation = self._target_of(where), self.ledger.translate(where, committed)
+        at, translation = self._target_of(where), self.ledger.translate(where, committed, syncs=self.syncs)
         start, end = self.target.starts.get(at), self.target.ends.get(at)
         if translation is None or start is None or end is None:
             return translation

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.client.checkpoints import Translated
-from heliograph.client.ledger import _translated
+from heliograph.client.ledger import Knowledge, _translated
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.control.checkpoints import GroupPosition, group_position, last_of, plan_checkpoints
@@ -333,7 +333,9 @@ class Shared:
     def goes_on(self, commits: Mapping[int, int]) -> Translated:
         found = {TopicPartition("t", p): GroupCommit(offset, "") for p, offset in commits.items()}
         remote = TopicPartition("a.t", 0)
-        offsets = _translated(self.ledger, dict.fromkeys(found, remote), found, {remote: (0, len(self.log))})
+        offsets = _translated(
+            Knowledge(self.ledger, None), dict.fromkeys(found, remote), found, {remote: (0, len(self.log))}
+        )
         return offsets[remote]
 
 

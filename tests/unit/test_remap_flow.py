@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.client.ledger import translate_groups
+from heliograph.client.ledger import Knowledge, translate_groups
 from heliograph.config import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.control.checkpoints import GroupCheckpoints
@@ -135,7 +135,8 @@ def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and
             written = [Checkpoint.parse(r.key, r.value) for r in world.target.partition(CHECKPOINTS, 0).records()]
             assert {item.partition: item.downstream for item in written if item is not None} == found
             await store.read_on(flow.target, LEDGER, flow.ledger)
-            offsets = (await translate_groups(flow.target, "a", flow.ledger, flow.flow.policy, lambda _: True))["g"]
+            known = Knowledge(flow.ledger, None)
+            offsets = (await translate_groups(flow.target, "a", known, flow.flow.policy, lambda _: True))["g"]
             assert {where.partition: place.offset for where, place in offsets.items()} == found
             assert sum(place.reread for place in offsets.values()) == again
             [view] = (await read_groups(world.settings())).views
@@ -162,7 +163,8 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
             assert found.keys() == {1}
             await store.read_on(flow.target, LEDGER, flow.ledger)
-            offsets = (await translate_groups(flow.target, "a", flow.ledger, flow.flow.policy, lambda _: True))["g"]
+            known = Knowledge(flow.ledger, None)
+            offsets = (await translate_groups(flow.target, "a", known, flow.flow.policy, lambda _: True))["g"]
             assert {where.partition: place.offset for where, place in offsets.items()} == found
             [view] = (await read_groups(world.settings())).views
             assert {place.target_partition: place.translated for place in view.places} == {0: None, **found}
