@@ -29,6 +29,7 @@ from heliograph.ledger.records.topic_change import TopicChange
 from heliograph.ledger.records.trouble import Trouble
 from heliograph.processor_time import Cost, stretched_s
 from heliograph.side_loops import SideLoop
+from heliograph.text import some_of
 
 log = logging.getLogger("heliograph")
 
@@ -45,8 +46,6 @@ RESTORE_S = 1.0
 """How often it is looked whether the ledger's topic lost records that are known here."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
-NAMED = 5
-"""So many of many partitions are named."""
 TERMS_S = 1.0
 """How soon a flow that lanes cannot be told of is tried again."""
 STEADY_S = 60.0
@@ -299,7 +298,7 @@ class FlowSupervisor:
         while True:
             await flow.has_failed.wait()
             flow.has_failed.clear()
-            failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(flow.failed)[:NAMED])
+            failed = some_of([f"{topic}-{partition}" for topic, partition in sorted(flow.failed)])
             if await self._may_restart(f"{counted(len(flow.failed), 'partition')} ({failed})"):
                 flow.restart()
                 self._around.replan()

@@ -33,7 +33,8 @@ from heliograph.ledger.process_identity import this_process
 from heliograph.ledger.records.entry import Entry
 from heliograph.ledger.records.lease import LeaseState
 from heliograph.ledger.records.position_request import PositionRequest
-from heliograph.recovery.offsets_file import NAMED, Given, faulty_names
+from heliograph.recovery.offsets_file import Given, faulty_names
+from heliograph.text import some_of
 
 SOURCE_PATIENCE_S = 8.0
 """A source that does not answer by then counts as gone."""
@@ -284,11 +285,10 @@ def _refuse(view: FlowPositions, given: Sequence[Given]) -> None:
     partitions = _partitions(view.flow, view.source)
     if faults := faulty_names(given, partitions):
         known = sorted(partitions)
-        more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
         raise ConfigError(
-            "; ".join(faults[:NAMED]),
+            some_of(faults, separator="; "),
             where=view.flow.name,
-            remedy=f"topics have their names of the source; mirrored are {', '.join(known[:NAMED]) or 'none'}{more}",
+            remedy=f"topics have their names of the source; mirrored are {some_of(known) or 'none'}",
         )
 
 
@@ -296,7 +296,7 @@ async def _set_to(view: FlowPositions, points: Mapping[PartitionName, StartPoint
     is_committed = view.flow.isolation_level == "read_committed"
     found = await find_starts(points, view.source, read_committed=is_committed)
     if silent := sorted(points.keys() - found.keys()):
-        names = ", ".join(f"{topic}-{partition}" for topic, partition in silent[:NAMED])
+        names = some_of([f"{topic}-{partition}" for topic, partition in silent])
         raise ConfigError(
             f"{len(silent)} partitions have no leader: {names}", where=f'"{view.flow.source}"', remedy="try again later"
         )

@@ -111,7 +111,7 @@ def test_a_lane_that_stood_still_too_long_sends_and_writes_nothing_more(
             now = host_clock()
             if renewed == "while it stood still":
                 renew(world)  # it is read when the clock has jumped, and may answer a question from before
-            monkeypatch.setattr(leader_watch, "clock", lambda: now + 60)
+            monkeypatch.setattr(leader_watch, "host_clock", lambda: now + 60)
             if renewed == "when it wakes":
                 renew(world)
             world.source.append("t", 0, recent(2, 2))
