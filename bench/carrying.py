@@ -13,7 +13,7 @@ from bench.works import FIRST_RECORD_LIMIT_S, GroupsWork
 from heliograph.kafka.admin.commits import Commit, commit_offsets, fetch_commits
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.ledger.source_snapshot import PassKind
+from heliograph.ledger.records.group_pass import PassKind
 from heliograph.ledger.store import read_ledgers
 
 T = TypeVar("T")

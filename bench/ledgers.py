@@ -13,11 +13,11 @@ from bench.works import LedgerWork
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.ledger import formats
-from heliograph.ledger.formats import ProducerClaim
-from heliograph.ledger.model import Entry
-from heliograph.ledger.runs import PAGE_RUNS, OpenPage, Run
-from heliograph.ledger.source_snapshot import GroupCommit, SeenGroup
+from heliograph.ledger.records.entry import Entry, encode_entry, encode_entry_key
+from heliograph.ledger.records.page import Run, encode_page
+from heliograph.ledger.records.producer_claim import ProducerClaim
+from heliograph.ledger.records.seen_group import GroupCommit, SeenGroup
+from heliograph.ledger.runs import PAGE_RUNS, OpenPage
 from heliograph.ledger.store import wait_for_topics
 
 GROUP = "reader"
@@ -57,12 +57,12 @@ async def _write(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> No
 def _records(work: LedgerWork, alias: str, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
     group_id = f"{alias}-mm2"
     claim = ProducerClaim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
-    yield formats.encode_claim(group_id, claim)
+    yield claim.encode(group_id)
     end, target = work.runs * _STEP, work.runs * _RUN
     for partition in range(work.partitions):
         runs = [Run(index * _STEP, index * _RUN, _RUN) for index in range(work.runs)]
         for page in OpenPage(0, runs).pages(0, end, target):
-            yield formats.encode_page(group_id, topic, partition, page.start, page)
+            yield encode_page(group_id, topic, partition, page.start, page)
         entry = Entry(
             source_topic_id="0" * 32,
             target_topic_id="0" * 32,
@@ -74,11 +74,11 @@ def _records(work: LedgerWork, alias: str, topic: str) -> Iterator[tuple[bytes, 
             run_source=end,
             run_target=target,
         )
-        yield formats.encode_entry_key(group_id, topic, partition), formats.encode_entry(entry)
+        yield encode_entry_key(group_id, topic, partition), encode_entry(entry)
     middle = GroupCommit(end // 2 + 1, "")
     commits = {TopicPartition(topic, partition): middle for partition in range(work.partitions)}
     seen = SeenGroup(group=GROUP, state="Empty", kind="classic", time_ms=1, commits=commits)
-    yield formats.encode_seen(group_id, seen)
+    yield seen.encode(group_id)
 
 
 def measure_ledger(work: LedgerWork, bootstrap: str, alias: str) -> dict[str, Any]:

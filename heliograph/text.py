@@ -1,4 +1,6 @@
-"""Foreign text, made fit for a terminal and for a line of a log. Pure; imports nothing of ours.
+"""Text for people: foreign text made fit for a terminal and for a line of a log, long lists made short. Pure.
+
+This module imports nothing of ours.
 
 Names of groups, client ids and principals, hosts of members, messages of brokers, metadata of commits and values of
 settings are whatever somebody wrote into Kafka. They may hold escape sequences that redraw a terminal, newlines that
@@ -10,6 +12,11 @@ What looks like rich's markup stays: nothing here is printed as markup. Who prin
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+NAMED = 5
+"""Maximum number of items that a message lists."""
 
 
 def printable(text: str) -> str:
@@ -26,6 +33,12 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for text of our own that has several lines: these stay."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def some_of(items: Sequence[object], most: int = NAMED, *, separator: str = ", ") -> str:
+    """List the first of many items, and say how many more there are: `a, b and 3 more`."""
+    shown = separator.join(map(str, items[:most]))
+    return f"{shown} and {len(items) - most:,} more" if len(items) > most else shown
 
 
 def _escape(char: str) -> str:

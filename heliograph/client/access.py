@@ -40,12 +40,31 @@ class ClientAccess:
     security: Security
 
 
+class SyncsPlace(NamedTuple):
+    """Where the offset syncs of a flow stand that translates by them."""
+
+    topic: str
+    is_here: bool
+    """They stand on the target."""
+
+
 class LedgerPlace(NamedTuple):
     """Where the ledger of a flow is to be looked for."""
 
     topics: tuple[str, ...]
     group_id: str | None
     """The mirror's; None if it does not matter."""
+    syncs: SyncsPlace | None = None
+    """With `offset.translation=mm2` the offset syncs; None: the ledger translates."""
+
+    @classmethod
+    def of_flow(cls, flow: Flow) -> LedgerPlace:
+        syncs = SyncsPlace(flow.offset_syncs_topic, flow.offset_syncs.location == "target")
+        return cls(
+            (flow.ledger_topic, flow.offset_storage_topic),
+            flow.group_id,
+            syncs if flow.translates_by_syncs else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,21 +171,18 @@ def read_config(path: Path | str, target_alias: str, secrets: Path | None = None
     flows = [flow for flow in settings.enabled_flows or settings.flows if flow.target == target_alias]
     access = _access_of(settings, target_alias, flows)
     policy = _common_policy(flows or settings.enabled_flows or settings.flows, where=settings.file)
-    ledgers = {
-        flow.source: LedgerPlace((flow.ledger_topic, flow.offset_storage_topic), flow.group_id) for flow in flows
-    }
+    ledgers = {flow.source: LedgerPlace.of_flow(flow) for flow in flows}
     renames = {flow.source: flow.group_renames for flow in flows}
     return ClientSettings(policy=policy, admin=access, consumer=access, ledgers=ledgers, group_renames=renames)
 
 
 def settings_of_flow(settings: Settings, flow: Flow) -> ClientSettings:
     access = _access_of(settings, flow.target, [flow])
-    place = LedgerPlace((flow.ledger_topic, flow.offset_storage_topic), flow.group_id)
     return ClientSettings(
         policy=flow.policy,
         admin=access,
         consumer=access,
-        ledgers={flow.source: place},
+        ledgers={flow.source: LedgerPlace.of_flow(flow)},
         group_renames={flow.source: flow.group_renames},
     )
 

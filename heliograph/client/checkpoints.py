@@ -16,7 +16,7 @@ from heliograph.kafka.batch import iter_records
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.log import read_batches
 from heliograph.kafka.types import TopicPartition
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 
 _NO_VALUE = bytes(20)
 """A checkpoint's shortest value, to read a key without one."""

@@ -1,9 +1,13 @@
-"""Groups' offsets by the ledger on a target: exact, and for any offset, whether or not a checkpoint has it."""
+"""Groups' offsets by the ledger on a target, for any offset, whether or not a checkpoint has it.
+
+They are exact, or with `offset.translation=mm2` those of MirrorMaker 2's rule.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from heliograph.client.checkpoints import Offsets, Translated, Wanted
 from heliograph.errors import BrokerRefused, ConfigError
@@ -12,9 +16,9 @@ from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
-from heliograph.ledger.joint import reread
-from heliograph.ledger.ledger import Grade, Ledger
-from heliograph.ledger.source_snapshot import GroupCommit
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.records.seen_group import GroupCommit
+from heliograph.ledger.translation import Grade, JointTranslation, Syncs, Translation, lowest_translations
 from heliograph.names.policies import ReplicationPolicy
 
 
@@ -44,25 +48,35 @@ async def read_ledger(cluster: Cluster, alias: str, *, group_id: str | None, top
     )
 
 
+class Knowledge(NamedTuple):
+    """What the target has to translate offsets by."""
+
+    ledger: Ledger
+    syncs: Syncs | None
+    """The offset syncs where MirrorMaker 2's rule counts; None: the ledger translates."""
+
+
 async def translate_groups(
-    cluster: Cluster, alias: str, ledger: Ledger, policy: ReplicationPolicy, wanted: Wanted
+    cluster: Cluster, alias: str, known: Knowledge, policy: ReplicationPolicy, wanted: Wanted
 ) -> dict[str, Offsets]:
-    """Where each group goes on that was seen on the source."""
+    """Return where each group goes on that was seen on the source."""
+    ledger = known.ledger
     commits = {name: seen.commits for name, seen in ledger.groups.items() if seen.commits and wanted(name)}
     places = {where for found in commits.values() for where in found}
     remotes = {where: _remote(ledger, policy, alias, where) for where in places}
     bounds = await _bounds(cluster, set(remotes.values()))
-    return {name: _translated(ledger, remotes, found, bounds) for name, found in commits.items()}
+    return {name: _translated(known, remotes, found, bounds) for name, found in commits.items()}
 
 
 async def translate_positions(
-    cluster: Cluster, alias: str, ledger: Ledger, policy: ReplicationPolicy, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, alias: str, known: Knowledge, policy: ReplicationPolicy, offsets: Mapping[TopicPartition, int]
 ) -> Offsets:
-    """Where anybody goes on who stands at these offsets of the source; partitions never mirrored are left out."""
-    remotes = {where: _remote(ledger, policy, alias, where) for where in offsets}
+    """Return where anybody goes on who stands at these offsets of the source; partitions never mirrored are left
+    out."""
+    remotes = {where: _remote(known.ledger, policy, alias, where) for where in offsets}
     bounds = await _bounds(cluster, set(remotes.values()))
     found = {where: GroupCommit(offset, "") for where, offset in offsets.items()}
-    return _translated(ledger, remotes, found, bounds)
+    return _translated(known, remotes, found, bounds)
 
 
 def _remote(ledger: Ledger, policy: ReplicationPolicy, alias: str, where: TopicPartition) -> TopicPartition:
@@ -97,29 +111,32 @@ def _is_there(catalogue: Catalogue, where: TopicPartition) -> bool:
 
 
 def _translated(
-    ledger: Ledger,
+    known: Knowledge,
     remotes: Mapping[TopicPartition, TopicPartition],
     commits: Mapping[TopicPartition, GroupCommit],
     bounds: _Bounds,
 ) -> Offsets:
-    """Of partitions that share one of the target (`joint`) the lowest counts, and all must have a place."""
-    found: dict[TopicPartition, dict[TopicPartition, Translated]] = {}
-    untold: set[TopicPartition] = set()
+    """Translate the commits of one group; partitions that the target does not have are left out."""
+    translations: dict[TopicPartition, Translation | None] = {}
     for where, commit in commits.items():
-        translation, remote = ledger.translate(where, commit.offset), remotes[where]
-        if translation is None:
-            untold.add(remote)
-        elif remote in bounds:
-            offset, grade, ahead = translation.within(*bounds[remote])
-            one = Translated(offset, commit.metadata, commit.offset, str(grade), ahead)
-            found.setdefault(remote, {})[where] = one
-    return {remote: _lowest(ledger, together) for remote, together in found.items() if remote not in untold}
+        found = known.ledger.translate(where, commit.offset, syncs=known.syncs)
+        if found is None:
+            translations[where] = None
+        elif remotes[where] in bounds:
+            translations[where] = found.within(*bounds[remotes[where]])
+    joint = lowest_translations(translations, remotes.__getitem__)
+    return {remote: _answer(known.ledger, commits[found.lowest], found) for remote, found in joint.items()}
 
 
-def _lowest(ledger: Ledger, together: Mapping[TopicPartition, Translated]) -> Translated:
-    lowest = min(together.values(), key=lambda one: one.offset)
-    if len(together) == 1:
-        return lowest
-    again = reread(ledger, lowest.offset, {where: one.offset for where, one in together.items()})
-    grade = str(Grade.SHARED) if again and lowest.grade != Grade.DEGRADED else lowest.grade
-    return lowest._replace(grade=grade, ahead=sum(one.ahead for one in together.values()), reread=again)
+def _answer(ledger: Ledger, commit: GroupCommit, found: JointTranslation) -> Translated:
+    """Make an answer of where a group goes on in one partition of the target; `commit` is the one that counts."""
+    again = ledger.reread(found) if found.is_shared else 0
+    grade = found.parts[found.lowest].grade
+    return Translated(
+        found.offset,
+        commit.metadata,
+        commit.offset,
+        str(Grade.SHARED if again and grade is not Grade.DEGRADED else grade),
+        ahead=sum(part.ahead for part in found.parts.values()),
+        reread=again,
+    )

@@ -18,14 +18,22 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from heliograph.client import names
-from heliograph.client.access import ClientAccess, ClientSettings, read_config, read_properties, settings_of_flow
+from heliograph.client.access import (
+    ClientAccess,
+    ClientSettings,
+    SyncsPlace,
+    read_config,
+    read_properties,
+    settings_of_flow,
+)
 from heliograph.client.checkpoints import FoundCheckpoints, Offsets, Wanted, read_checkpoints
-from heliograph.client.ledger import read_ledger, translate_groups, translate_positions
+from heliograph.client.ledger import Knowledge, read_ledger, translate_groups, translate_positions
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import Unreachable
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.ledger.ledger import Ledger
+from heliograph.ledger import store
+from heliograph.ledger.translation import Syncs
 from heliograph.names.policies import ReplicationPolicy
 
 CLIENT_ID = "heliograph-client"
@@ -131,7 +139,8 @@ class MirrorClient:
 
         Of a pattern all groups whose whole names match. As with Java's client, what was read when time is up is the
         answer, and older than it could be; `incomplete` counts that. Raises if there are no checkpoints of `alias`.
-        By the ledger the answer is exact, by the commits last seen on the source; it is whole or an error.
+        By the ledger the answer is exact (with `offset.translation=mm2` it is that of MirrorMaker 2's rule), by the
+        commits last seen on the source; it is whole or an error.
         A group that is called otherwise here may be asked for by either name; the answer has those of this cluster,
         and where two groups are meant by one name it is the one that is called so here.
         """
@@ -174,14 +183,14 @@ class MirrorClient:
         """Where anybody goes on here who stands at these offsets of topics of cluster `alias`, by the ledger."""
         wanted = {TopicPartition(*where): offset for where, offset in offsets.items()}
 
-        async def translate(cluster: Cluster, ledger: Ledger) -> Offsets:
-            return await translate_positions(cluster, alias, ledger, self.replication_policy, wanted)
+        async def translate(cluster: Cluster, known: Knowledge) -> Offsets:
+            return await translate_positions(cluster, alias, known, self.replication_policy, wanted)
 
         return self._with_ledger(alias, timeout_s, translate)
 
     def _by_ledger(self, alias: str, wanted: Wanted, timeout_s: float) -> dict[str, Offsets]:
-        async def translate(cluster: Cluster, ledger: Ledger) -> dict[str, Offsets]:
-            found = await translate_groups(cluster, alias, ledger, self.replication_policy, either)
+        async def translate(cluster: Cluster, known: Knowledge) -> dict[str, Offsets]:
+            found = await translate_groups(cluster, alias, known, self.replication_policy, either)
             return self._by_names_here(alias, found)
 
         def either(name: str) -> bool:
@@ -203,20 +212,35 @@ class MirrorClient:
         return answers
 
     def _with_ledger(
-        self, alias: str, timeout_s: float, question: Callable[[Cluster, Ledger], Coroutine[Any, Any, T]]
+        self, alias: str, timeout_s: float, question: Callable[[Cluster, Knowledge], Coroutine[Any, Any, T]]
     ) -> T:
-        topics, group_id = self._settings.ledger_of(alias)
+        topics, group_id, syncs = self._settings.ledger_of(alias)
 
         async def read(cluster: Cluster) -> T:
             try:
                 async with asyncio.timeout(timeout_s):
                     ledger = await read_ledger(cluster, alias, group_id=group_id, topics=topics)
                     self._count_skipped(topics[0], ledger.unreadable, "records of a ledger")
-                    return await question(cluster, ledger)
+                    return await question(cluster, Knowledge(ledger, await self._read_syncs(cluster, alias, syncs)))
             except TimeoutError:
                 raise _too_slow(self._settings.consumer, timeout_s) from None
 
         return _ask(self._settings.consumer, read)
+
+    async def _read_syncs(self, cluster: Cluster, alias: str, place: SyncsPlace | None) -> Syncs | None:
+        """Read the offset syncs to translate by; None where the ledger translates."""
+        if place is None:
+            return None
+        if not place.is_here:
+            logger.warning(
+                'offset.translation=mm2, and the offset syncs stand on "%s": offsets are translated by the ledger; '
+                "set offset-syncs.topic.location=target to have them here",
+                alias,
+            )
+            return None
+        found, refused = await store.read_syncs(cluster, place.topic)
+        self._count_skipped(place.topic, refused.number, "offset syncs")
+        return found
 
     def _count_skipped(self, topic: str, number: int, what: str) -> None:
         if not number:

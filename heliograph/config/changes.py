@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from heliograph.config.settings import Flow, Settings
+from heliograph.text import some_of
 
 LIVE = frozenset({
     "state", "topics", "heartbeats_replicated", "tasks_max", "replication_factor", "refresh_topics_enabled",
@@ -14,8 +15,6 @@ LIVE = frozenset({
     "auto_restart", "partition_remap", "stall_timeout_ms",
 })  # fmt: skip
 """Fields of a flow that the next plan takes up."""
-NAMED = 5
-"""So many of many are named."""
 _AT_START = {
     "spark": "spark.*",
     "executor_packages": "executor.packages",
@@ -84,9 +83,8 @@ def _other_heartbeats(before: Settings, after: Settings) -> list[str]:
     known = {(flow.source, flow.target) for flow in before.flows} & {(flow.source, flow.target) for flow in after.flows}
     one, other = before.heartbeat_pairs(), after.heartbeat_pairs()
     changed = [pair for pair in {**one, **other} if one.get(pair) != other.get(pair) and pair not in known]
-    names = [f"{source}->{target}" for source, target in changed[:NAMED]]
-    more = [f"{len(changed) - NAMED} more"] if len(changed) > NAMED else []
-    return [f"heartbeats of {', '.join([*names, *more])}"] if changed else []
+    names = [f"{source}->{target}" for source, target in changed]
+    return [f"heartbeats of {some_of(names)}"] if names else []
 
 
 def _take_over(flow: Flow, new: Flow, applied: list[str], waiting: list[str]) -> Flow:

@@ -25,11 +25,10 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.names.filters import MAX_LENGTH
 from heliograph.names.policies import IdentityPolicy
 from heliograph.names.renaming import Rename, RenamingPolicy, without_rules
+from heliograph.text import some_of
 
 DAY_S = 86_400
 MANY_REPLICAS = 3
-NAMED = 5
-"""So many of many cycles are named."""
 _PATTERN_KEYS = ("topics", "topics.exclude", "topics.blacklist", "groups", "groups.exclude", "groups.blacklist")
 _DOT = re.compile(r"(?<=[A-Za-z0-9])\.")
 _CLASS_OR_QUOTE = re.compile(r"\\Q.*?(?:\\E|$)|\[(?:\\.|[^\]])*(?:\]|\Z)|\\.", re.DOTALL)
@@ -180,10 +179,9 @@ def _check_sync_cycles(settings: Settings, parts: Sequence[Parts], report: Repor
         ("acl-cycle", "sync.group.acls.enabled", revoked, cycles_of_group_acls(flows), ""),
     ):
         if ways:
-            more = f" and {len(ways) - NAMED} more" if ways[NAMED:] else ""
             report.error(
                 rule,
-                f"{what}: {', '.join(map(_shown, ways[:NAMED]))}{more} with {key} all the way round",
+                f"{what}: {some_of([*map(_shown, ways)])} with {key} all the way round",
                 places.get(ways[0][0].name),
                 remedy=f"set {key} = false for the flow to the cluster where they are to be changed{apart}",
             )

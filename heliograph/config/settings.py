@@ -190,6 +190,11 @@ class Flow:
         return f"mm2-rejected.{self.source}.internal"
 
     @property
+    def translates_by_syncs(self) -> bool:
+        """Whether MirrorMaker 2's rule translates offsets (`offset.translation=mm2`)."""
+        return self.offset_translation == "mm2"
+
+    @property
     def offset_syncs_topic(self) -> str:
         """Named after the cluster that it is not on."""
         other = self.target if self.offset_syncs.location == "source" else self.source

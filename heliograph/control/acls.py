@@ -36,8 +36,9 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
 from heliograph.ledger.copy_names import GroupPlan, NamePlan, plan_groups
 from heliograph.ledger.kept_acls import keep, plan_kept
-from heliograph.ledger.source_snapshot import DELETED
+from heliograph.ledger.records.seen_group import DELETED
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
+from heliograph.text import some_of
 
 log = logging.getLogger("heliograph")
 
@@ -287,7 +288,7 @@ class AclSync:
 
         async def keep_made(made: Mapping[Acl, Acl]) -> None:
             changed = plan_kept(flow.ledger.acls, made=made, withheld=plan.withheld)
-            await store.write_acls(flow.target, flow.ledger_topic, settings.group_id, changed)
+            await store.write_records(flow.target, flow.ledger_topic, settings.group_id, changed)
             for record in changed:
                 keep(flow.ledger.acls, record)
 
@@ -332,7 +333,7 @@ class AclSync:
                 '%s: not copied without sync.topic.acls.prefixed=true: %s of "%s" on prefixes or on everything%s: %s',
                 *(self._flow.name, counted(len(left_out), "access rule"), self._flow.flow.source),
                 f" ({denials} deny: copies are more open than their source without them)" if denials else "",
-                name_some(left_out),
+                some_of(left_out, separator="; "),
             )
         self._left_out = frozenset(left_out)
 
@@ -344,7 +345,13 @@ class AclSync:
             if rules:
                 log.info(
                     '%s: %s %s on "%s": %s',
-                    *(flow.name, counted(len(rules), "access rule"), what, flow.flow.target, name_some(rules)),
+                    *(
+                        flow.name,
+                        counted(len(rules), "access rule"),
+                        what,
+                        flow.flow.target,
+                        some_of(rules, separator="; "),
+                    ),
                 )
         news = [str(error) for acl, error in applied.refused.items() if acl not in self._refused]
         for text in news[:NAMED]:
@@ -360,8 +367,3 @@ class AclSync:
                 *(flow.name, flow.flow.target, counted(len(plan.withheld), "write grant")),
             )
         self._withheld = len(plan.withheld)
-
-
-def name_some(rules: Sequence[Acl]) -> str:
-    more = f" and {len(rules) - NAMED} more" if rules[NAMED:] else ""
-    return "; ".join(map(str, rules[:NAMED])) + more

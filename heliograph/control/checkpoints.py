@@ -30,12 +30,21 @@ from heliograph.kafka.admin.groups import DEAD, GroupListing, describe_groups, l
 from heliograph.kafka.admin.topics import EARLIEST, list_offsets
 from heliograph.kafka.log import append_apart
 from heliograph.kafka.types import TopicPartition
-from heliograph.ledger import formats, store
+from heliograph.ledger import store
 from heliograph.ledger.copy_names import plan_groups
-from heliograph.ledger.joint import neighbours_in, uncommitted
-from heliograph.ledger.ledger import Grade, PartitionName, Translation
-from heliograph.ledger.mm2_records import Checkpoint
-from heliograph.ledger.source_snapshot import DELETED, GroupCommit, GroupPass, PassKind, SeenGroup
+from heliograph.ledger.mm2.internal_records import Checkpoint
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.group_pass import GroupPass, PassKind
+from heliograph.ledger.records.seen_group import DELETED, GroupCommit, SeenGroup
+from heliograph.ledger.translation import (
+    Grade,
+    JointTranslation,
+    Syncs,
+    Translation,
+    lowest_translations,
+    neighbours_in,
+    uncommitted,
+)
 from heliograph.processor_time import Cost, stretched_s
 
 log = logging.getLogger("heliograph")
@@ -68,12 +77,20 @@ class GroupPosition(NamedTuple):
     is_exact: bool = False
     """The ledger knows where this very record stands."""
 
-    def with_neighbour(self, other: GroupPosition | None) -> GroupPosition:
-        """The place that skips nothing of either."""
-        if other is None:
-            return self
-        lowest = min(other, self, key=lambda position: position.downstream)
-        return lowest._replace(mirrored_end=max(self.mirrored_end, other.mirrored_end), is_shared=True)
+
+def group_position(
+    commits: Mapping[TopicPartition, Commit], found: JointTranslation, ends: Mapping[TopicPartition, int]
+) -> GroupPosition:
+    """Return a group's position in one partition of the target; `ends` are where the copies end there."""
+    commit = commits[found.lowest]
+    return GroupPosition(
+        commit.offset,
+        found.offset,
+        commit.metadata,
+        max(ends[where] for where in found.parts),
+        is_shared=found.is_shared,
+        is_exact=found.parts[found.lowest].grade is Grade.EXACT,
+    )
 
 
 def plan_checkpoints(
@@ -344,7 +361,7 @@ class GroupCheckpoints:
     async def _add_starts(self, commits: dict[str, dict[TopicPartition, Commit]]) -> None:
         """Where source partitions share one of the target, a group without a commit stands at the source's start, or
         at 0, which is before it, if nobody tells."""
-        neighbours = neighbours_in(self._flow.ledger)
+        neighbours = neighbours_in(self._flow.ledger.entries)
         missing = {group: uncommitted(found, neighbours) for group, found in commits.items()} if neighbours else {}
         starts = await list_offsets(self._flow.source, set().union(*missing.values()), EARLIEST) if missing else {}
         for group, wanted in missing.items():
@@ -386,50 +403,39 @@ class GroupCheckpoints:
         commits: Mapping[str, Mapping[TopicPartition, Commit]],
         targets: Mapping[TopicPartition, tuple[TopicPartition, int]],
     ) -> dict[GroupPartition, GroupPosition]:
-        """Translated, and within what the target has: neither before its log's start nor past what is mirrored.
-
-        A partition of the target that several of the source share has no place before all of these have one: the
-        lowest counts, and a group is not led back later.
-        """
-        partitions = self._flow.ledger.partitions
+        """Translate commits to within what the target has: not before its log's start, not past what is mirrored."""
+        entries, syncs = self._flow.ledger.entries, self._syncs_that_count()
         positions: dict[GroupPartition, GroupPosition] = {}
-        untold: set[GroupPartition] = set()
+        ends = {
+            where: max(start, entries[where].target_offset) for where, (_, start) in targets.items() if where in entries
+        }
         for group, found in commits.items():
+            name = self._names.get(group)
+            if name is None:
+                continue
+            translations: dict[TopicPartition, Translation | None] = {}
             for where, commit in found.items():
-                known = partitions.get((where.topic, where.partition))
-                entry = known.entry if known is not None else None
-                found_there = self._translate((where.topic, where.partition), commit.offset)
-                name = self._names.get(group)
-                if name is None:
-                    continue
-                remote, start = targets[where]
-                if found_there is None or entry is None:
-                    untold.add((name, remote))
-                    continue
-                end = max(start, entry.target_offset)
-                offset = found_there.within(start, end).offset
-                is_exact = found_there.grade is Grade.EXACT
-                position = GroupPosition(commit.offset, offset, commit.metadata, end, is_exact=is_exact)
-                positions[name, remote] = position.with_neighbour(positions.get((name, remote)))
-        return {place: position for place, position in positions.items() if place not in untold}
+                one = self._flow.ledger.translate(where, commit.offset, syncs=syncs) if where in ends else None
+                translations[where] = one.within(targets[where][1], ends[where]) if one is not None else None
+            joint = lowest_translations(translations, lambda where: targets[where][0])
+            for remote, lowest in joint.items():
+                positions[name, remote] = group_position(found, lowest, ends)
+        return positions
 
-    def _translate(self, where: PartitionName, offset: int) -> Translation | None:
-        """By the rule that is set; MirrorMaker 2's has no word for a copy of another number than its source's."""
-        if self._flow.flow.offset_translation == "mm2" and self._flow.ledger.target_partition(where) == where[1]:
-            found = self._syncs.translate(where, offset)
-            return Translation(found, Grade.DEGRADED) if found is not None else None
-        return self._flow.ledger.translate(where, offset)
+    def _syncs_that_count(self) -> Syncs | None:
+        """Return the offset syncs if MirrorMaker 2's rule translates."""
+        return self._syncs.stores if self._flow.flow.translates_by_syncs else None
 
     async def _write_down(self, seen: Sequence[SeenGroup | GroupPass]) -> None:
         """Write to the ledger; a group whose record is too large for it is left out alone."""
         flow, topic = self._flow, self._flow.ledger_topic
         group_id, now_ms = flow.flow.group_id, wall_ms()
-        groups = {item.group: [formats.encode_seen(group_id, item)] for item in seen if isinstance(item, SeenGroup)}
+        groups = {item.group: [item.encode(group_id)] for item in seen if isinstance(item, SeenGroup)}
         if groups:
             refused = await append_apart(flow.target, topic, 0, groups, suspects=self._unkept.groups, now_ms=now_ms)
             self._unkept.note(groups, self._unkept.too_large(groups, refused, topic))
         if passes := [item for item in seen if isinstance(item, GroupPass)]:
-            await store.write_seen(flow.target, topic, group_id, passes, now_ms=now_ms)
+            await store.write_records(flow.target, topic, group_id, passes, now_ms=now_ms)
 
     # -- checkpoints -----------------------------------------------------------------------
 

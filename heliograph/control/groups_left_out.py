@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from heliograph.errors import BrokerRefused, GroupRefused
 from heliograph.kafka.log import KeyValue
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 
 log = logging.getLogger("heliograph")
 

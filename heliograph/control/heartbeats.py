@@ -20,8 +20,9 @@ from heliograph.errors import ConfigError, HeliographError, NotAuthorized
 from heliograph.kafka.admin.topics import NewTopic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
-from heliograph.ledger import mm2_records, store
+from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, admin_way, way_of
+from heliograph.ledger.mm2 import internal_records
 from heliograph.names.policies import HEARTBEATS
 from heliograph.outage_log import Outage
 from heliograph.side_loops import SideLoop
@@ -194,7 +195,7 @@ class _Target:
         try:
             await self._ensure_topic()
             now_ms = wall_ms()
-            beats = [mm2_records.Heartbeat(source=source, target=target, time_ms=now_ms) for source, target in due]
+            beats = [internal_records.Heartbeat(source=source, target=target, time_ms=now_ms) for source, target in due]
             await append(self._cluster, HEARTBEATS, 0, [beat.encode() for beat in beats], now_ms=now_ms)
         except HeliographError as error:
             self._is_topic_there = False

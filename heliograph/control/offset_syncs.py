@@ -17,10 +17,12 @@ from heliograph.flow.required_topics import offset_syncs_topic
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.ledger import store
-from heliograph.ledger.ledger import PartitionLedger, PartitionName
-from heliograph.ledger.mm2_offset_syncs import SyncRule, SyncStore
-from heliograph.ledger.mm2_records import OffsetSync
-from heliograph.ledger.model import Entry
+from heliograph.ledger.mm2.internal_records import OffsetSync
+from heliograph.ledger.mm2.offset_syncs import SyncRule, SyncStore
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.partition_ledger import PartitionLedger
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.translation import Syncs, keep_syncs
 
 
 class _Seen(NamedTuple):
@@ -79,7 +81,7 @@ class OffsetSyncs:
                 now_ms=wall_ms(),
             )
         self._rules, self._has_begun = seen, True
-        self._take(syncs)
+        keep_syncs(self._stores, syncs)
 
     @property
     def _cluster(self) -> Cluster:
@@ -91,21 +93,17 @@ class OffsetSyncs:
             return
         topic = self._flow.flow.offset_syncs_topic
         await store.ensure_topics(self._cluster, [offset_syncs_topic(self._flow.flow)], vital={topic})
-        if self._flow.flow.offset_translation == "mm2":
+        if self._flow.flow.translates_by_syncs:
             syncs, refused = await store.read_parsed(self._cluster, topic, OffsetSync.parse)
-            self._take(syncs)
+            keep_syncs(self._stores, syncs)
             self.skipped = refused.number
             store.tell_refused(self._flow.name, refused)
         self._is_ready = True
 
-    def _take(self, syncs: Iterable[OffsetSync]) -> None:
-        for sync in syncs:
-            self._stores.setdefault((sync.topic, sync.partition), SyncStore()).insert(sync.upstream, sync.downstream)
-
-    def translate(self, where: PartitionName, offset: int) -> int | None:
-        """As MirrorMaker 2 does: the last sync kept at or below the offset; None if there is none."""
-        found = self._stores.get(where)
-        return found.translate(offset) if found is not None else None
+    @property
+    def stores(self) -> Syncs:
+        """What MirrorMaker 2 would keep of the syncs, to translate by."""
+        return self._stores
 
 
 def _due(rule: SyncRule, known: PartitionLedger, offset: int) -> Iterable[tuple[int, int]]:

@@ -12,10 +12,12 @@ from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
-from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.model import Entry
-from heliograph.ledger.runs import Page
-from heliograph.ledger.source_snapshot import Contact, LogEnd, LogEnds, Seen
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.contact import Contact
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.log_ends import LogEnd, LogEnds
+from heliograph.ledger.records.page import Page
 
 WATCH_S = 2.0
 PRUNE_S = 60.0
@@ -95,8 +97,8 @@ class Watch:
         self._positions = positions
         moved = {where[0] for where, end in ends.items() if flow.ledger.log_ends.get(where) != end}
         contact = Contact.after(flow.ledger.contact, now_ms=now_ms, stall_ms=flow.flow.stall_timeout_ms)
-        seen: list[Seen] = [contact, *_log_ends(moved, ends, now_ms)]
-        await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
+        seen: list[LedgerRecord] = [contact, *_log_ends(moved, ends, now_ms)]
+        await store.write_records(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
         await self._forget_absent(now_ms)
         if silent := {topic for (topic, _), end in found.items() if end < 0}:
             await flow.source.refresh(silent)  # their leaders may have moved
@@ -116,7 +118,7 @@ class Watch:
         known = flow.ledger.log_ends | ends
         seen = _log_ends({topic for topic, _ in ends}, known, now_ms)
         await store.write_entries(flow.target, flow.ledger_topic, flow.flow.group_id, entries, {})
-        await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
+        await store.write_records(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
 
     async def prune(self) -> None:
         """Delete the runs of records that the source does not have any more, or of which newer copies count; write

@@ -26,13 +26,12 @@ from heliograph.flow.topic_refusals import TopicRefusals, advised
 from heliograph.kafka.admin.topic_configs import AT_ONCE, alter_topics, describe_topics
 from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
 from heliograph.outage_log import Outage
+from heliograph.text import some_of
 
 log = logging.getLogger("heliograph")
 
 LOOK_S = 1.0
 """How soon a topic that is new to the flow is looked at."""
-NAMED = 5
-"""So many of many topics are named."""
 
 
 async def apply_config_sync(
@@ -92,7 +91,7 @@ class ConfigSync:
             for topic, error in (await self._sync(topics[at : at + AT_ONCE])).items():
                 unread.setdefault(str(error), []).append(topic)
         for reason in unread.keys() - self._unread:
-            log.warning("%s: settings of %s are not copied: %s", self._flow.name, _some(unread[reason]), reason)
+            log.warning("%s: settings of %s are not copied: %s", self._flow.name, some_of(unread[reason]), reason)
         for reason in self._unread - unread.keys() if is_whole else ():
             log.info("%s: over: settings were not copied: %s", self._flow.name, reason)
         self._unread = set(unread) if is_whole else self._unread | unread.keys()
@@ -143,8 +142,3 @@ class ConfigSync:
 
 def _all(changes: Sequence[ConfigChange]) -> str:
     return "; ".join(map(str, changes))
-
-
-def _some(topics: Sequence[str]) -> str:
-    more = f" and {len(topics) - NAMED} more" if len(topics) > NAMED else ""
-    return ", ".join(topics[:NAMED]) + more

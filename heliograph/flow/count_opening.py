@@ -20,10 +20,11 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.counts import Extent, Past, Start, first_entry, pages_at_opening
-from heliograph.ledger.ledger import Ledger, PartitionName
-from heliograph.ledger.model import Entry, FlowTerms
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import FlowTerms, PartitionName
 from heliograph.ledger.partition_remap import row_of, turn_of
-from heliograph.ledger.runs import Page
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Page
 
 LEADER_PAUSE_S = 0.5
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from heliograph.kafka.catalogue import Catalogue
-from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.model import PartitionName
+from heliograph.text import some_of
 
 Counts = Mapping[str, int]
 """How many partitions each topic of the source has."""
-
-NAMED = 5
-"""So many of many topics are named."""
 
 
 def counts_of(source: Catalogue) -> dict[str, int]:
@@ -44,10 +42,4 @@ def tell_gone(gone: Collection[PartitionName], source: Catalogue, wanted: Mappin
             reason = "not on the target any more"
         reasons.setdefault(reason, set()).add(topic)
     for reason, topics in reasons.items():
-        yield f"no longer mirrored: {named(sorted(topics))} ({reason}); what was copied stays"
-
-
-def named(topics: Sequence[str]) -> str:
-    """A few of them, and how many more there are."""
-    more = len(topics) - NAMED
-    return ", ".join(topics[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield f"no longer mirrored: {some_of(sorted(topics))} ({reason}); what was copied stays"

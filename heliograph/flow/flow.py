@@ -50,17 +50,20 @@ from heliograph.kafka.admin.acls import Operation
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, NewTopic, forgets_producers
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.lane.batches import provenance
-from heliograph.ledger import formats, store
+from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, apply_settings, cluster_of
 from heliograph.ledger.counts import Past, Start, source_at
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC, plan_troubles
-from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.kept_troubles import plan_troubles
+from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import GoOn, Outcome, never_written_down, outcome_of
-from heliograph.ledger.losses import Loss
-from heliograph.ledger.model import Assignment, Entry, FlowTerms, LedgerRow
+from heliograph.ledger.model import Assignment, FlowTerms, LedgerRow, PartitionName
 from heliograph.ledger.partition_remap import target_partition
 from heliograph.ledger.position_requests import asked_now, first_asked
-from heliograph.ledger.source_snapshot import ChangeKind, TopicChange
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.order import Order
+from heliograph.ledger.records.topic_change import ChangeKind, TopicChange
+from heliograph.ledger.records.trouble import WHOLE_TOPIC, Trouble
 from heliograph.ledger.tail import Unsettled
 from heliograph.outage_log import Outage, Unwritten, Waits
 from heliograph.rights.missing_rights import MissingRights
@@ -340,7 +343,7 @@ class FlowDriver:
         asked = asked_now(self.flow, before, partitions, begun=begun, is_first=is_first)
         if asked != before:
             self._check_lead()
-            await store.write_asked(self.target, self.ledger_topic, self.flow.group_id, asked)
+            await store.write_records(self.target, self.ledger_topic, self.flow.group_id, [asked])
             self.ledger.asked = asked
 
     # -- counts --------------------------------------------------------------------------
@@ -668,7 +671,7 @@ class FlowDriver:
             self.changed.set()
         return goes_on
 
-    def note_trouble(self, trouble: formats.Trouble) -> None:
+    def note_trouble(self, trouble: Trouble) -> None:
         """Log what keeps partitions waiting: once when it begins, once when it is over, not once a partition."""
         where = (trouble.topic, trouble.partition)
         if trouble.partition == WHOLE_TOPIC:
@@ -688,7 +691,7 @@ class FlowDriver:
         """For `topics`: what the target refuses, and of which partitions the last word does not hold any more."""
         troubles = plan_troubles(self.ledger.troubles, refused=self._refusals, over=over)
         if troubles:
-            await store.write_troubles(self.target, self.ledger_topic, self.flow.group_id, troubles)
+            await store.write_records(self.target, self.ledger_topic, self.flow.group_id, troubles)
             self.ledger.take_troubles(troubles)
 
     def _goes_on(self, where: PartitionName) -> None:
@@ -711,8 +714,8 @@ class FlowDriver:
 
     async def order_end(self, owner: str, epoch_id: int) -> None:
         """Tell the lanes of this epoch, and of all before it, to end now."""
-        order = formats.Order(owner=owner, end_epoch=epoch_id)
-        await store.write_order(self.target, self.ledger_topic, self.flow.group_id, order)
+        order = Order(owner=owner, end_epoch=epoch_id)
+        await store.write_records(self.target, self.ledger_topic, self.flow.group_id, [order])
 
     def sizes(self) -> dict[str, int]:
         """How much of what is kept could grow."""

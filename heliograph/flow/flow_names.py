@@ -10,8 +10,10 @@ from heliograph.config.settings import Flow
 from heliograph.errors import NameRefused
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.copy_names import NameClaim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
-from heliograph.ledger.ledger import Ledger, PartitionName
-from heliograph.ledger.model import Entry
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.entry import Entry
+from heliograph.text import some_of
 
 log = logging.getLogger("heliograph")
 
@@ -76,7 +78,7 @@ class FlowNames:
         if new := sorted(plan.home - self._home):
             log.info(
                 "%s: not mirrored, because by the rules of other flows they are copies of the target's own: %s",
-                *(name, _some(new)),
+                *(name, some_of(new, NAMED)),
             )
         self.refused, self._home = plan.refused, plan.home
         return plan
@@ -90,9 +92,4 @@ def tell_refused(flow: str, done: str, before: Mapping[str, NameRefused], now: M
     if len(new) > NAMED:
         log.error("%s: not %s for such reasons: %d more", flow, done, len(new) - NAMED)
     if over := sorted(before.keys() - now.keys()):
-        log.info("%s: over: there was no name on the target for %s", flow, _some(over))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+        log.info("%s: over: there was no name on the target for %s", flow, some_of(over, NAMED))

@@ -8,10 +8,10 @@ from heliograph.config.settings import Flow
 from heliograph.kafka.cluster import SeenEpoch
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.copy_names import maybe_remote
-from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.lineage import Lineage
-from heliograph.ledger.model import Entry
+from heliograph.ledger.model import PartitionName
 from heliograph.ledger.partition_remap import target_partition
+from heliograph.ledger.records.entry import Entry
 
 
 def source_epochs(entries: Mapping[PartitionName, Entry]) -> Iterator[SeenEpoch]:

@@ -19,10 +19,10 @@ from heliograph.flow.restarts import Restarts
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import lease as rule
 from heliograph.ledger import store
-from heliograph.ledger.formats import StandbyRecord
-from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.process_identity import is_gone
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.standby import StandbyRecord
 
 log = logging.getLogger("heliograph")
 
@@ -194,7 +194,7 @@ class LeaseHolder:
     async def _tell(self, *standbys: StandbyRecord) -> None:
         """For `status` alone: a failure is no reason not to wait."""
         flow = self._flow
-        writing = store.write_standbys(flow.target, flow.ledger_topic, flow.ledger.group_id, standbys)
+        writing = store.write_records(flow.target, flow.ledger_topic, flow.ledger.group_id, standbys)
         if (error := await self._try(writing, TELL_S)) is not None:
             log.debug("%s: who stands by was not written down: %s", flow.name, error)
 
@@ -233,7 +233,9 @@ class LeaseHolder:
         nothing that we sent counts until the ledger is read again."""
         flow, at = self._flow, self._clock()
         ledger, generation, end = flow.ledger, flow.ledger.generation, flow.ledger.end
-        offset = await store.write_lease(flow.target, flow.ledger_topic, ledger.group_id, lease)
+        offset = await store.write_records(
+            flow.target, flow.ledger_topic, ledger.group_id, [lease], now_ms=lease.time_ms
+        )
         if offset < end:
             await store.read_again(flow.target, flow.ledger_topic, ledger, generation)
         return _Sent(offset, at, generation)
@@ -260,7 +262,7 @@ class LeaseHolder:
             log.warning("%s: the lease ran out (%s): copying rests until it is clear who leads", self._flow.name, why)
             self._on_change()
 
-    async def _try(self, work: Awaitable[None], timeout_s: float) -> HeliographError | TimeoutError | None:
+    async def _try(self, work: Awaitable[object], timeout_s: float) -> HeliographError | TimeoutError | None:
         try:
             await asyncio.wait_for(work, timeout_s)
         except (HeliographError, TimeoutError) as error:
@@ -294,7 +296,7 @@ class LeaseHolder:
         is_ours, self._held, self._sent = self._is_ours(), None, []
         if is_ours:
             record = held.moved(LeaseState.RELEASED, wall_ms())
-            await self._give_up(store.write_lease(flow.target, flow.ledger_topic, flow.ledger.group_id, record))
+            await self._give_up(store.write_records(flow.target, flow.ledger_topic, flow.ledger.group_id, [record]))
 
     async def _give_up(self, work: Awaitable[object]) -> None:
         try:

@@ -17,12 +17,12 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
-from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.mm2_offset_syncs import Sync, rebuild_runs
-from heliograph.ledger.mm2_records import OffsetSync
-from heliograph.ledger.model import SEQUENCE_MODULUS, Entry
+from heliograph.ledger.mm2.internal_records import OffsetSync
+from heliograph.ledger.mm2.offset_syncs import Sync, rebuild_runs
+from heliograph.ledger.model import SEQUENCE_MODULUS, PartitionName
 from heliograph.ledger.partition_remap import target_partition
-from heliograph.ledger.runs import Page, Run
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Page, Run
 
 log = logging.getLogger("heliograph")
 

@@ -11,11 +11,13 @@ from heliograph.config.settings import Flow
 from heliograph.errors import ClusterChanged, LogTruncated, RecordRefused
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
-from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, GoOn, Outcome, Stop, answer_to
-from heliograph.ledger.losses import NO_PARTITION, Loss, LossKey, loss_of, loss_of_flow, mark_at, merge
-from heliograph.ledger.model import Entry
-from heliograph.ledger.rejected_records import Rejected, rejected_of
+from heliograph.ledger.losses import loss_of, loss_of_flow, mark_at, merge
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.loss import WHOLE_FLOW, Loss, LossKey
+from heliograph.ledger.records.rejected_record import Rejected, rejected_of
 
 log = logging.getLogger("heliograph")
 
@@ -102,13 +104,13 @@ class LossBook:
                 self._rejected = {key: item for key, item in self._rejected.items() if key not in rejected}
             if losses:
                 group_id = self.flow.group_id
-                await store.write_losses(self._target, ledger_topic, group_id, losses.values(), now_ms=wall_ms())
+                await store.write_records(self._target, ledger_topic, group_id, losses.values(), now_ms=wall_ms())
                 self._unkept = {key: loss for key, loss in self._unkept.items() if losses.get(key) != loss}
 
     async def keep_changed(self, error: ClusterChanged, ledger_topic: str) -> None:
         """The flow cannot run: whoever asks how it stands is to know, acknowledged or not, as long as it is so."""
         ledger = await store.read_ledger(self._target, ledger_topic, self.flow.group_id)
-        loss = merge(ledger.losses.get((*NO_PARTITION, error.code)), loss_of_flow(error, now_ms=wall_ms()))
+        loss = merge(ledger.losses.get((*WHOLE_FLOW, error.code)), loss_of_flow(error, now_ms=wall_ms()))
         self._unkept[loss.key] = replace(loss, acknowledged_ms=0)
         await self.flush(ledger_topic)
 

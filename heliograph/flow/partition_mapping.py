@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from heliograph.config.settings import Flow
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
-from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.model import Entry
+from heliograph.ledger.model import PartitionName
 from heliograph.ledger.partition_remap import SAME, plan_modulo, row_of, target_partition, turn_of
+from heliograph.ledger.records.entry import Entry
 
 
 class PartitionMapping:

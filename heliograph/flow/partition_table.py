@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping
 
 from heliograph.kafka.types import may_be_same_topic
 from heliograph.ledger.counts import Past, Start
-from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import Outcome, source_made_anew, target_made_anew
-from heliograph.ledger.model import NOT_LATE, Entry, LedgerRow
+from heliograph.ledger.model import NOT_LATE, LedgerRow, PartitionName
+from heliograph.ledger.records.entry import Entry
 from heliograph.ledger.runs import OpenPage
 
 

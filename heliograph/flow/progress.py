@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from heliograph.ledger.model import Entry
+from heliograph.ledger.records.entry import Entry
 
 
 class Progress:

@@ -27,9 +27,9 @@ from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.ledger.copy_names import names_of
-from heliograph.ledger.lease import LeaseState
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.model import MARKED
+from heliograph.ledger.records.lease import LeaseState
 from heliograph.ledger.store import read_ledgers
 from heliograph.names.filters import is_ledger_topic
 from heliograph.names.policies import IdentityPolicy

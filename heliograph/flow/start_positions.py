@@ -12,13 +12,12 @@ from typing import NamedTuple
 from heliograph.config.start_points import EARLIEST, LATEST, StartPoint
 from heliograph.flow.count_opening import source_offsets
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.position_requests import PositionRequest
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.position_request import PositionRequest
+from heliograph.text import some_of
 
 log = logging.getLogger("heliograph")
 
-NAMED = 5
-"""So many of many partitions are named."""
 NONE = -1
 """Kafka's answer where no record is as late as a time."""
 
@@ -92,8 +91,8 @@ def tell_beginnings(
     for topic, starts in _by_topic(where for where in begun if where not in was_set).items():
         _tell_start(flow, topic, {where: begun[where] for where in starts}, points[starts[0]])
     for topic, starts in _by_topic(was_set & begun.keys()).items():
-        places = (f"{where[1]} at {begun[where].offset}{_in_brackets(begun[where].note)}" for where in starts)
-        log.info("%s: %s goes on where it was set: partition %s", flow, topic, _first_of(places))
+        places = [f"{where[1]} at {begun[where].offset}{_in_brackets(begun[where].note)}" for where in starts]
+        log.info("%s: %s goes on where it was set: partition %s", flow, topic, some_of(places))
     for topic, reset in _by_topic(where for where in requests if where not in was_set and where in opened).items():
         log.info("%s: %s was reset: %d of its partitions begin as in a new flow", flow, topic, len(reset))
 
@@ -101,7 +100,7 @@ def tell_beginnings(
 def _tell_start(flow: str, topic: str, starts: Mapping[PartitionName, Beginning], point: StartPoint) -> None:
     notes = [f"{topic}-{partition}: {start.note}" for (_, partition), start in starts.items() if start.note]
     if notes:
-        log.warning("%s: start position: %s", flow, _first_of(notes))
+        log.warning("%s: start position: %s", flow, some_of(notes))
     left_out = [start.left_out for start in starts.values() if start.left_out]
     if left_out:
         log.info(
@@ -119,9 +118,3 @@ def _by_topic(partitions: Iterable[PartitionName]) -> dict[str, list[PartitionNa
 
 def _in_brackets(text: str) -> str:
     return f" ({text})" if text else ""
-
-
-def _first_of(texts: Iterable[str]) -> str:
-    named = list(texts)
-    more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
-    return ", ".join([*named[:NAMED], *more])

@@ -18,13 +18,18 @@ from heliograph.errors import ConfigError, InternalError
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.flow.progress import Progress
-from heliograph.ledger import formats, store
-from heliograph.ledger.lease import Lease, Process
-from heliograph.ledger.losses import Loss
+from heliograph.ledger import store
 from heliograph.ledger.model import FlowTerms, LedgerRow
-from heliograph.ledger.source_snapshot import TopicChange
+from heliograph.ledger.records.entry import EntryRecord
+from heliograph.ledger.records.lease import Lease, Process
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.throttle import Throttle
+from heliograph.ledger.records.topic_change import TopicChange
+from heliograph.ledger.records.trouble import Trouble
 from heliograph.processor_time import Cost, stretched_s
 from heliograph.side_loops import SideLoop
+from heliograph.text import some_of
 
 log = logging.getLogger("heliograph")
 
@@ -41,8 +46,6 @@ RESTORE_S = 1.0
 """How often it is looked whether the ledger's topic lost records that are known here."""
 RIGHTS_S = 10.0
 """How often our rights on the clusters are looked at."""
-NAMED = 5
-"""So many of many partitions are named."""
 TERMS_S = 1.0
 """How soon a flow that lanes cannot be told of is tried again."""
 STEADY_S = 60.0
@@ -295,7 +298,7 @@ class FlowSupervisor:
         while True:
             await flow.has_failed.wait()
             flow.has_failed.clear()
-            failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(flow.failed)[:NAMED])
+            failed = some_of([f"{topic}-{partition}" for topic, partition in sorted(flow.failed)])
             if await self._may_restart(f"{counted(len(flow.failed), 'partition')} ({failed})"):
                 flow.restart()
                 self._around.replan()
@@ -344,23 +347,23 @@ class FlowSupervisor:
             for word in words:
                 self._hear(word)
 
-    def _hear(self, word: formats.LedgerRecord | None) -> None:
+    def _hear(self, word: LedgerRecord | None) -> None:
         """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""
         flow = self.flow
         if isinstance(word, Lease):
             self.lease_holder.stir()
         elif flow.leads():
             match word:
-                case formats.EntryRecord():
+                case EntryRecord():
                     flow.ledger_moved.set()
                     self.progress.note(word.topic, word.partition, word.entry)
-                case formats.Trouble():
+                case Trouble():
                     flow.note_trouble(word)
                     if word.final:
                         self._around.replan()
                 case TopicChange():
                     flow.note_change(word)
-                case formats.Throttle():
+                case Throttle():
                     flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)
                 case Loss() if flow.note_loss(word):
                     self._around.replan()

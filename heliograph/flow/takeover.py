@@ -28,8 +28,7 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.lane.batches.provenance import marks_of_count
 from heliograph.lane.settling import settle
 from heliograph.lane.settling_logs import SourceLog, TargetLog
-from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.model import SEQUENCE_MODULUS, Assignment, FlowTerms
+from heliograph.ledger.model import SEQUENCE_MODULUS, Assignment, FlowTerms, PartitionName
 from heliograph.ledger.partition_remap import ROWS_OF_A_TURN, count_of, row_of
 from heliograph.ledger.tail import Unsettled, read_tails
 

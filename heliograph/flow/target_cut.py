@@ -25,9 +25,11 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.log import read_batches
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.counts import runs_back
-from heliograph.ledger.model import SEQUENCE_MODULUS, Entry
+from heliograph.ledger.model import SEQUENCE_MODULUS
 from heliograph.ledger.partition_remap import producer_epoch_of
-from heliograph.ledger.runs import OpenPage, Page, Run
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Page, Run
+from heliograph.ledger.runs import OpenPage
 from heliograph.ledger.tail import Unsettled, is_last_of_ours
 
 READ_BYTES = 1024 * 1024

@@ -13,9 +13,10 @@ from heliograph.flow.target_cut import copied_of, count_strays, has_whole_count,
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.loss_outcomes import Outcome
-from heliograph.ledger.model import Entry
 from heliograph.ledger.partition_remap import row_of, turn_of
-from heliograph.ledger.runs import OpenPage, Page
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Page
+from heliograph.ledger.runs import OpenPage
 from heliograph.ledger.tail import Unsettled
 
 INSPECTED = (TargetTruncated.code, TargetTopicLost.code)

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from heliograph.clock import Clock
-from heliograph.ledger.formats import LIMIT
+from heliograph.ledger.records.throttle import LIMIT
 
 log = logging.getLogger("heliograph")
 

@@ -27,7 +27,7 @@ from heliograph.lane.rate_limiter import RateLimiter
 from heliograph.ledger.lineage import UNKNOWN, Lineage
 from heliograph.ledger.loss_outcomes import source_made_anew
 from heliograph.ledger.model import FlowTerms
-from heliograph.ledger.source_snapshot import ChangeKind, change_of
+from heliograph.ledger.records.topic_change import ChangeKind, change_of
 
 AHEAD_PAUSE_S = 0.02
 """How soon a flow that has fetched as much as its limit lets it send looks again."""

@@ -20,11 +20,13 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.lane.partition_copy import CopyState, PartitionCopy
 from heliograph.lane.rate_limiter import RateLimiter
 from heliograph.lane.shared_target import SharedTarget
-from heliograph.ledger import formats
-from heliograph.ledger.formats import LIMIT
+from heliograph.ledger.mm2.positions import encode_position_value
 from heliograph.ledger.model import FlowTerms
-from heliograph.ledger.runs import Page
-from heliograph.ledger.source_snapshot import ChangeKind, TopicChange
+from heliograph.ledger.records.entry import encode_entry
+from heliograph.ledger.records.page import Page, encode_page
+from heliograph.ledger.records.throttle import LIMIT, Throttle
+from heliograph.ledger.records.topic_change import ChangeKind, TopicChange
+from heliograph.ledger.records.trouble import Trouble
 from heliograph.ledger.store import StoreKeys, store_keys
 
 _NO_SUCH_TOPIC = (3, 100, 103)
@@ -76,10 +78,10 @@ class Flusher:
     ) -> None:
         """A word to the driver, with the next flush."""
         topic, partition = copy.assignment.topic, copy.assignment.partition
-        trouble = formats.Trouble(
+        trouble = Trouble(
             topic=topic, partition=partition, code=code, text=text, final=final, details=dict(details or {})
         )
-        self._words.append(formats.encode_trouble(self._terms.group_id, trouble))
+        self._words.append(trouble.encode(self._terms.group_id))
 
     def note_change(self, topic: str, what: ChangeKind) -> None:
         """A topic of the source is not as it was planned; that it is gone counts for most."""
@@ -150,7 +152,7 @@ class Flusher:
 
     def _tell_changes(self) -> None:
         for topic, what in self._changes.items():
-            self._words.append(formats.encode_seen(self._terms.group_id, TopicChange(topic=topic, what=what)))
+            self._words.append(TopicChange(topic=topic, what=what).encode(self._terms.group_id))
         self._changes.clear()
 
     def _note_throttling(self) -> None:
@@ -161,8 +163,8 @@ class Flusher:
             muted_ms = int(muted.take_s(now) * 1000)
             if muted_ms:
                 self._throttles_told = now
-                throttle = formats.Throttle(cluster=alias, client_id=client_id, muted_ms=muted_ms, time_ms=wall_ms())
-                self._words.append(formats.encode_throttle(self._terms.group_id, throttle))
+                throttle = Throttle(cluster=alias, client_id=client_id, muted_ms=muted_ms, time_ms=wall_ms())
+                self._words.append(throttle.encode(self._terms.group_id))
 
 
 class _Draft(NamedTuple):
@@ -180,11 +182,11 @@ def _draft_of(copies: Mapping[PartitionCopy, StoreKeys], group_id: str, *, now_m
     for copy, keys in copies.items():
         pages = draft.pages[copy] = copy.pages()
         where = group_id, copy.assignment.topic, copy.assignment.partition
-        entry = keys.entry, formats.encode_entry(copy.entry.moved(time_ms=now_ms))
-        draft.ledger.append([*(formats.encode_page(*where, page.start, page) for page in pages), entry])
+        entry = keys.entry, encode_entry(copy.entry.moved(time_ms=now_ms))
+        draft.ledger.append([*(encode_page(*where, page.start, page) for page in pages), entry])
         if copy.entry.source_offset > 0:
             draft.positions.setdefault(keys.position_partition, []).append(
-                [(keys.position, formats.encode_position_value(copy.entry.source_offset))]
+                [(keys.position, encode_position_value(copy.entry.source_offset))]
             )
     return draft
 

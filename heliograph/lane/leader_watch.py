@@ -18,9 +18,12 @@ from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import fetch_partition, is_out_of_range
 from heliograph.kafka.types import TopicPartition
-from heliograph.ledger import formats
-from heliograph.ledger.lease import LANE_SHARE, Lease
+from heliograph.ledger.lease import LANE_SHARE
 from heliograph.ledger.model import FlowTerms
+from heliograph.ledger.records.lease import Lease
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.order import Order
+from heliograph.ledger.records.table import is_word, iter_ledger, parse_ledger
 
 log = logging.getLogger("heliograph")
 
@@ -98,7 +101,7 @@ class LeaderWatch:
                     max_wait_ms=min(wait_ms, max(1, self._time_left_ms())) if self.has_heard else 0,
                 )
                 is_shown = answer.high_watermark >= offset
-                records = list(formats.iter_ledger(answer.records, offset))
+                records = list(iter_ledger(answer.records, offset))
             except HeliographError as error:
                 if is_out_of_range(error):
                     offset, last_epoch, old_end = await self._log_bounds(offset)
@@ -106,8 +109,8 @@ class LeaderWatch:
                 continue
             for record in records:
                 offset, last_epoch = record.offset + 1, record.epoch
-                if formats.is_word(record.key):
-                    word = formats.parse_ledger(self._terms.group_id, record.key, record.value)
+                if is_word(record.key):
+                    word = parse_ledger(self._terms.group_id, record.key, record.value)
                     self._hear(word, asked_at, is_old=record.offset < old_end)
             if not self.has_heard and is_shown and (not records or offset >= answer.high_watermark):
                 self.has_heard = True
@@ -146,7 +149,7 @@ class LeaderWatch:
         )
         return start, -1, end
 
-    def _hear(self, word: formats.LedgerRecord | None, asked_at: float, *, is_old: bool = False) -> None:
+    def _hear(self, word: LedgerRecord | None, asked_at: float, *, is_old: bool = False) -> None:
         """An order of our driver's, or a sign that he leads, or that another does.
 
         What is read again (`is_old`) is no sign of life.
@@ -156,7 +159,7 @@ class LeaderWatch:
         given up meanwhile stands further on.
         """
         match word:
-            case formats.Order() if word.owner == self._owner and word.end_epoch >= self._epoch_id:
+            case Order() if word.owner == self._owner and word.end_epoch >= self._epoch_id:
                 self._is_ended = True
                 self._end()
             case Lease() if word.term > self._terms.term > 0:

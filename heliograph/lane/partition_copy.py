@@ -32,8 +32,10 @@ from heliograph.lane.batches.provenance import Marks
 from heliograph.lane.batches.records import Chunk, reencode
 from heliograph.lane.batches.singles import merge_singles
 from heliograph.ledger.lineage import UNKNOWN, Lineage, Stretch
-from heliograph.ledger.model import MEMORY_MS, NOT_LATE, SEQUENCE_MODULUS, Assignment, Entry
-from heliograph.ledger.runs import OpenPage, OpenRun, Page, Run, follow
+from heliograph.ledger.model import MEMORY_MS, NOT_LATE, SEQUENCE_MODULUS, Assignment
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Page, Run
+from heliograph.ledger.runs import OpenPage, OpenRun, follow
 
 if TYPE_CHECKING:
     from heliograph.lane.shared_target import SharedTarget

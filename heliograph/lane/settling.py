@@ -19,8 +19,10 @@ from heliograph.errors import (
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
 from heliograph.lane.batches.provenance import Marks
 from heliograph.ledger.lineage import Lineage, Stretch
-from heliograph.ledger.model import Assignment, Entry
-from heliograph.ledger.runs import OpenRun, Run, follow, join_spans
+from heliograph.ledger.model import Assignment
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Run
+from heliograph.ledger.runs import OpenRun, follow, join_spans
 from heliograph.ledger.tail import Buffer, Tail, Unsettled, kept, unproven
 
 

@@ -18,10 +18,11 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from heliograph.kafka.admin.topics import EARLIEST, LATEST
-from heliograph.ledger.lineage import Lineage
-from heliograph.ledger.model import Entry, PackedLineage
+from heliograph.ledger.lineage import Lineage, PackedLineage
 from heliograph.ledger.partition_remap import SAME
-from heliograph.ledger.runs import OpenPage, Page, Run
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Page, Run
+from heliograph.ledger.runs import OpenPage
 
 
 class Past(Enum):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import PartitionName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from heliograph.errors import HeliographError
-from heliograph.ledger.formats import Trouble
-
-WHOLE_TOPIC = -1
-"""In the place of a partition."""
+from heliograph.ledger.records.trouble import WHOLE_TOPIC, Trouble
 
 Troubles = Mapping[tuple[str, int], Trouble]
 """By topic of the source and partition."""

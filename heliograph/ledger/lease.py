@@ -14,65 +14,15 @@ D  Who bids has read the ledger to its end before, and acts only when he has rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 
 from heliograph.errors import LeaseLost
+from heliograph.ledger.records.lease import TERM_MAX, Lease, LeaseState, Process
 
 LANE_SHARE = 0.8
 """Of a lease: a lane that has not heard of its leader for so long ends, before a standby may take over."""
 RENEWALS = 3
 """A lease is renewed so often while it lasts."""
-
-TERM_MAX = 2**62
-"""Far beyond what terms reach: each is one higher than the one before."""
-
-
-class LeaseState(StrEnum):
-    BID = "bid"
-    HELD = "held"
-    RELEASED = "released"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """Who somebody is, also for those who want to know whether he still lives."""
-
-    owner: str
-    """Random: no two are the same."""
-    host: str
-    pid: int
-    place: str = ""
-    """Where the process id counts: this boot of this host, this container; empty if that is not known."""
-    born: int = 0
-    """When the process began, in the system's own count: process ids are used again."""
-
-    @property
-    def name(self) -> str:
-        return f"host {self.host} (pid {self.pid})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """One record: a bid, a renewal, or the word that nobody leads now."""
-
-    holder: Process
-    term: int
-    state: LeaseState
-    since_ms: int
-    """When this term began, by the holder's clock; for people."""
-    time_ms: int
-    """When the record was written, by the holder's clock; for people."""
-    lease_ms: int
-    """How long the holder may be silent."""
-    former: str = ""
-    """Who led before."""
-    restarts: int = 0
-    """How often the holder has tried again what failed for good; for people."""
-
-    def moved(self, state: LeaseState, time_ms: int, *, restarts: int | None = None) -> Lease:
-        restarts = self.restarts if restarts is None else restarts
-        return replace(self, state=state, time_ms=time_ms, restarts=restarts)
 
 
 @dataclass(slots=True)

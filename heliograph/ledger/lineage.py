@@ -21,9 +21,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from heliograph.kafka.codec.k01_fetch import EpochEnd
-from heliograph.ledger.model import PackedLineage
-from heliograph.ledger.untrusted_json import INT32_MAX, OFFSET_MAX, as_int
+from heliograph.ledger.records.untrusted_json import INT32_MAX, OFFSET_MAX, as_int
 
+PackedLineage = str
+"""Leader epochs and where they begin, "epoch:start" oldest first, as entries have them."""
 UNKNOWN = -1
 LONGEST = 8
 """Epochs that are kept. Logs that part even before these are taken to part at the oldest of them."""

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from heliograph.config.settings import Flow
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.kafka.types import NO_TOPIC_ID
-from heliograph.ledger.model import Entry, LedgerRow
+from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.records.entry import Entry
 
 
 class Outcome(NamedTuple):

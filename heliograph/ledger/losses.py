@@ -1,4 +1,4 @@
-"""What happened to records, as it is kept on the target until somebody acknowledges it. Pure.
+"""How losses add up: another occurrence, the same one met again, an acknowledgement. Pure.
 
 A loss is kept once for each partition and code. It adds up what happens again; `mark` tells an occurrence
 that is met again (after a restart, or because its partition stood still) from another one.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from heliograph.errors import (
@@ -24,93 +23,9 @@ from heliograph.errors import (
     TopicRecreated,
 )
 from heliograph.ledger.loss_outcomes import Outcome
-from heliograph.ledger.model import Entry
-from heliograph.ledger.untrusted_json import as_known_offset
-
-LossKey = tuple[str, int, str]
-"""(source topic, partition, code); a flow's own losses have topic "" and partition -1."""
-INFORMATION = frozenset({ForeignWrites.code, SecondWriter.code})
-"""Worth knowing, and no reason to call a flow not ready."""
-UNKNOWN = -1
-NO_PARTITION = ("", -1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """What happened to one partition, or to a whole flow, and how often.
-
-    `times`, `first_ms` and `last_ms` count from the first time on. `records` and the offsets from `start` to
-    `end`, half-open, are those that nobody has acknowledged yet; -1 where they are not known.
-    """
-
-    topic: str
-    partition: int
-    code: str
-    text: str
-    mark: str
-    first_ms: int
-    last_ms: int
-    times: int = 1
-    records: int = UNKNOWN
-    latest: int = UNKNOWN
-    """Of the records, those of the last occurrence."""
-    start: int = UNKNOWN
-    end: int = UNKNOWN
-    on_target: bool = False
-    """The offsets are the target's."""
-    answer: str = ""
-    acknowledged_ms: int = 0
-    """0: nobody has."""
-
-    @property
-    def key(self) -> LossKey:
-        return self.topic, self.partition, self.code
-
-    @property
-    def is_open(self) -> bool:
-        return not self.acknowledged_ms
-
-    @property
-    def blocks(self) -> bool:
-        """Whether the flow is not ready for it."""
-        return self.is_open and self.code not in INFORMATION
-
-    @property
-    def offsets(self) -> str:
-        if self.start < 0:
-            return ""
-        side = "target " if self.on_target else ""
-        if self.end <= self.start:
-            return f"{side}offset {self.start}" + (" on" if self.end < 0 else "")
-        last = self.end - 1
-        return f"{side}offset {last}" if last == self.start else f"{side}offsets {self.start} to {last}"
-
-    def short(self) -> str:
-        """For a table: `DATA_LOST orders-3: 120 records (offsets 40 to 159)`."""
-        if not self.topic:
-            return self.text
-        number = f"{self.records} record{'' if self.records == 1 else 's'}" if self.records >= 0 else ""
-        parts = [f"{number} ({self.offsets})" if number and self.offsets else number or self.offsets]
-        parts += [f"{self.times} times"] if self.times > 1 else []
-        return f"{self.code} {self.topic}-{self.partition}: {', '.join(filter(None, parts))}"
-
-    def row(self) -> dict[str, str | int | None]:
-        return {
-            "code": self.code,
-            "topic": self.topic or None,
-            "partition": self.partition if self.topic else None,
-            "records": self.records if self.records >= 0 else None,
-            "offsets": self.offsets or None,
-            "times": self.times,
-            "first": utc(self.first_ms),
-            "last": utc(self.last_ms),
-            "answer": self.answer or None,
-            "what": self.text,
-        }
-
-
-def utc(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.loss import UNKNOWN, WHOLE_FLOW, Loss, utc
+from heliograph.ledger.records.untrusted_json import as_known_offset
 
 
 def merge(kept: Loss | None, new: Loss) -> Loss:
@@ -210,8 +125,8 @@ def loss_of(where: tuple[str, int], outcome: Outcome, *, flow: str, answer: str,
 def loss_of_flow(error: ClusterChanged, *, now_ms: int) -> Loss:
     """Of a whole flow: one of its clusters is another one."""
     return Loss(
-        topic=NO_PARTITION[0],
-        partition=NO_PARTITION[1],
+        topic=WHOLE_FLOW[0],
+        partition=WHOLE_FLOW[1],
         code=error.code,
         text=str(error),
         mark=str(error.details.get("found", "")),

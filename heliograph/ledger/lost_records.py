@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heliograph.kafka.log import KeyValue
-from heliograph.ledger import formats
-from heliograph.ledger.ledger import Ledger, PartitionLedger, PartitionName
+from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.losses import newest
-from heliograph.ledger.model import Entry
-from heliograph.ledger.runs import Page
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.partition_ledger import PartitionLedger
+from heliograph.ledger.records.entry import Entry, encode_entry, encode_entry_key
+from heliograph.ledger.records.page import Page, encode_page
 
 
 def lost_records(before: Ledger, now: Ledger) -> list[KeyValue]:
@@ -34,7 +35,7 @@ def _claims(before: Ledger, now: Ledger) -> Iterator[KeyValue]:
     for row in before.producer_ids:
         claim = before.claim_of(row)
         if claim is not None and now.claim_of(row) is None:
-            yield formats.encode_claim(before.group_id, claim)
+            yield claim.encode(before.group_id)
 
 
 def _partition(where: PartitionName, before: PartitionLedger, ledger: Ledger) -> Iterator[KeyValue]:
@@ -45,13 +46,13 @@ def _partition(where: PartitionName, before: PartitionLedger, ledger: Ledger) ->
         known, found = {page.start: page for page in had}, {page.start: page for page in has}
         for start, page in known.items():
             if start not in found or _age(page) > _age(found[start]):
-                yield formats.encode_page(group_id, *where, start, page, is_former=is_former)
+                yield encode_page(group_id, *where, start, page, is_former=is_former)
         for start in found.keys() - known.keys() if is_current else ():
             assert entry is not None
             if is_former or _is_outdated(found[start], entry):
-                yield formats.encode_page(group_id, *where, start, None, is_former=is_former)
+                yield encode_page(group_id, *where, start, None, is_former=is_former)
     if entry is not None and (now.entry is None or _progress(entry) > _progress(now.entry)):
-        yield formats.encode_entry_key(group_id, *where), formats.encode_entry(entry)
+        yield encode_entry_key(group_id, *where), encode_entry(entry)
 
 
 def _age(page: Page) -> tuple[int, int]:
@@ -72,16 +73,16 @@ def _of_the_flow(before: Ledger, now: Ledger) -> Iterator[KeyValue]:
     for key, loss in before.losses.items():
         kept = now.losses.get(key)
         if kept != loss and newest(kept, loss) is loss:
-            yield formats.encode_loss(group_id, loss)
+            yield loss.encode(group_id)
     for resource, acls in before.acls.items():
         if now.acls.get(resource) != acls:
-            yield formats.encode_acls(group_id, acls)
+            yield acls.encode(group_id)
     for name, group in before.groups.items():
         seen = now.groups.get(name)
         if seen is None or seen.time_ms < group.time_ms:
-            yield formats.encode_seen(group_id, group)
+            yield group.encode(group_id)
     if before.condition is not None and before.condition != now.condition:
-        yield formats.encode_condition(group_id, before.condition)
+        yield before.condition.encode(group_id)
     if before.asked is not None and before.asked != now.asked:
         yield before.asked.encode(group_id)
     yield from _wishes(before, now)

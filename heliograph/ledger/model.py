@@ -1,8 +1,7 @@
 """The pipeline's data: what the driver plans, what a lane reports. No behaviour.
 
-`Entry` is where the copy of one partition stands; it is the ledger's record of
-it. `Assignment` gives a partition with its entry to a lane, `LedgerRow` is what
-comes back from the lane when its epoch ends.
+`Assignment` gives a partition with its entry to a lane, `LedgerRow` is what comes
+back from the lane when its epoch ends.
 """
 
 from __future__ import annotations
@@ -14,21 +13,15 @@ from typing import Any
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.ledger.partition_remap import (
-    COUNTS_OF_AN_ID,
-    SAME,
-    producer_epoch_of,
-    row_of,
-    target_partition,
-    turn_of,
-)
+from heliograph.ledger.partition_remap import row_of, target_partition
+from heliograph.ledger.records.entry import Entry
 
+PartitionName = tuple[str, int]
+"""(source topic, partition)"""
 NOT_LATE = -1
 """Nothing of a partition is on its way to the target: all that was sent was answered."""
 PackedPage = bytes
 """A page being filled on its way between driver and lane (`runs.OpenPage`)."""
-PackedLineage = str
-"""Leader epochs and where they begin, "epoch:start" oldest first (`lineage.Lineage`)."""
 COMMITTED = "committed"
 """The rule that leaves out what belongs to aborted transactions."""
 MARKED = " marked"
@@ -39,68 +32,6 @@ MEMORY_MS = 12 * 3600 * 1000
 """Half of Kafka's default for `producer.id.expiration.ms` (`memory`)."""
 SEQUENCE_MODULUS = 1 << 31
 """Kafka's sequences are 31 bits wide and wrap to 0; a count goes on in 64 bits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """Where the copy of one partition stands.
-
-    The count: `n` records were copied in the count of this number, and the next one
-    has sequence n modulo 2^31. Counts go on beyond a producer's epochs: their number
-    tells the producer id and the epoch (`remap`). `source_offset` is the position, the next
-    source offset to copy; `target_offset` the offset its copy is expected to get.
-    The open run began at (`run_source`, `run_target`): since then source offset
-    s is target offset s - run_source + run_target.
-    """
-
-    source_topic_id: str
-    target_topic_id: str
-    count: int
-    n: int
-    source_offset: int
-    target_offset: int
-    our_end: int
-    """The target offset after our last batch; others may have written between it and `target_offset`."""
-    run_source: int
-    run_target: int
-    bytes_copied: int = 0
-    """Size of the batches written in this count."""
-    source_end: int = -1
-    """The source's log end as last seen; -1 before the first fetch."""
-    lineage: PackedLineage = ""
-    """The source's leader epochs up to the position, and maybe beyond it; empty where they are not known."""
-    time_ms: int = 0
-    """When the entry was written, by the writer's clock."""
-    newest_ms: int = -1
-    """Timestamp of our last batch, by which the target's broker remembers us; -1: not known."""
-    rule: str = ""
-    """By which rule the records of this count are taken (`FlowTerms.rule`); empty in entries of older releases."""
-    modulo: int = SAME
-    """Over so many partitions of the target its topic is spread (`remap`)."""
-    target_leader_epoch: int = -1
-    """The highest leader epoch of the target's partition that is known; -1 in entries of older releases."""
-
-    @property
-    def producer_epoch(self) -> int:
-        return producer_epoch_of(self.count)
-
-    @property
-    def turn(self) -> int:
-        """How many producer ids the copy has used up (`remap`)."""
-        return turn_of(self.count)
-
-    @property
-    def is_unfenced(self) -> bool:
-        """No later epoch shuts out what comes late: the id is at its last one, or has just followed one that was."""
-        is_last = self.producer_epoch == COUNTS_OF_AN_ID - 1
-        return is_last or (self.turn > 0 and self.producer_epoch == 0 and self.n == 0)
-
-    def moved(self, **changes: Any) -> Entry:
-        """As `dataclasses.replace`, which takes four times as long: this happens twice for every batch."""
-        entry = object.__new__(Entry)
-        for name in Entry.__slots__:
-            object.__setattr__(entry, name, changes[name] if name in changes else getattr(self, name))
-        return entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

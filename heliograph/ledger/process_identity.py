@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from uuid import uuid4
 
-from heliograph.ledger.lease import Process
+from heliograph.ledger.records.lease import Process
 
 _PROC = Path("/proc")
 

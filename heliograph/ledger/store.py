@@ -1,4 +1,4 @@
-"""Positions and ledger on the target: made, read, claimed. IO around `formats`."""
+"""Positions and ledger on the target: made, read, claimed. IO around `records`."""
 
 from __future__ import annotations
 
@@ -26,25 +26,37 @@ from heliograph.kafka.log import (
     read_records,
     read_whole,
 )
+from heliograph.kafka.partitioner import partition_for
 from heliograph.kafka.types import TopicPartition
-from heliograph.ledger import formats
-from heliograph.ledger.kept_acls import KeptAcls
-from heliograph.ledger.lease import Lease
-from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.lineage import UNKNOWN
-from heliograph.ledger.losses import Loss
 from heliograph.ledger.lost_records import lost_records
-from heliograph.ledger.model import Entry, FlowTerms
-from heliograph.ledger.position_requests import PositionRequest, SelectionSeen
-from heliograph.ledger.rejected_records import Rejected
-from heliograph.ledger.runs import Page
-from heliograph.ledger.source_snapshot import Seen
-from heliograph.ledger.unreadable_records import RefusedRecords
+from heliograph.ledger.mm2.internal_records import OffsetSync
+from heliograph.ledger.mm2.offset_syncs import SyncStore
+from heliograph.ledger.mm2.positions import (
+    SOURCE_CONNECTOR,
+    encode_position_key,
+    encode_position_value,
+    is_connect_record,
+    parse_position,
+)
+from heliograph.ledger.model import FlowTerms, PartitionName
+from heliograph.ledger.records.entry import Entry, encode_entry, encode_entry_key
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.page import Page, encode_page
+from heliograph.ledger.records.position_request import PositionRequest
+from heliograph.ledger.records.producer_claim import ProducerClaim
+from heliograph.ledger.records.rejected_record import Rejected
+from heliograph.ledger.records.table import Stored, group_of, iter_ledger
+from heliograph.ledger.records.unreadable_records import RefusedRecords
+from heliograph.ledger.translation import Syncs, keep_syncs
 
 log = logging.getLogger("heliograph")
 
 R = TypeVar("R")
 
+NOTHING_WRITTEN = -1
+"""Instead of an offset."""
 COMPACTED = {"cleanup.policy": "compact"}
 # Positions and ledger are rewritten every second: small segments keep a reader's way to the end short.
 BUSY = {**COMPACTED, "segment.bytes": str(16 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.2"}
@@ -122,16 +134,14 @@ async def _read_up_to(cluster: Cluster, topic: str, ledger: Ledger, end: int) ->
             return  # another read it again, up to an end that is later than ours
         for record in iter_records(header, view) if header.record_count else ():
             if ledger.end <= record.offset < end:
-                ledger.read(formats.Stored(record.offset, record.key, record.value, header.leader_epoch))
+                ledger.read(Stored(record.offset, record.key, record.value, header.leader_epoch))
         if ledger.end < header.next_offset <= end:
             ledger.end, ledger.last_epoch = header.next_offset, header.leader_epoch
     if ledger.generation == begun and ledger.end < end:
         ledger.end, ledger.last_epoch = end, UNKNOWN
 
 
-async def follow(
-    cluster: Cluster, topic: str, ledger: Ledger, *, max_wait_ms: int
-) -> list[formats.LedgerRecord | None]:
+async def follow(cluster: Cluster, topic: str, ledger: Ledger, *, max_wait_ms: int) -> list[LedgerRecord | None]:
     """Wait for records that come next, and take them over; what they say.
 
     A topic that was truncated, or whose start has passed us, is read again: `generation` tells that.
@@ -146,7 +156,7 @@ async def follow(
             raise
         await read_again(cluster, topic, ledger, begun)
         return []
-    records = list(formats.iter_ledger(answer.records, ledger.end))
+    records = list(iter_ledger(answer.records, ledger.end))
     if ledger.generation != begun:
         return []
     return [ledger.read(record) for record in records]
@@ -177,7 +187,7 @@ async def read_ledgers(cluster: Cluster, topic: str, *, group_id: str | None = N
     """Of all groups that share a ledger topic, or of one."""
     ledgers: dict[str, Ledger] = {}
     async for record in read_whole(cluster, topic):
-        group = formats.group_of(record.key)
+        group = group_of(record.key)
         if group is not None and group_id in (None, group):
             ledger = ledgers.setdefault(group, Ledger(group_id=group, topic=topic, refused=RefusedRecords(topic)))
             ledger.take(record.key, record.value, offset=record.offset)
@@ -201,18 +211,18 @@ async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
 
 async def claim_producer_id(
     cluster: Cluster, topic: str, ledger: Ledger, *, source_cluster_id: str, target_cluster_id: str, row: int = 0
-) -> formats.ProducerClaim:
+) -> ProducerClaim:
     """If nobody has claimed a row of the flow yet, bid for it. The first claim wins, ours or not."""
     found = ledger.claim_of(row)
     if found is None:
-        claim = formats.ProducerClaim(
+        claim = ProducerClaim(
             token=uuid4().hex,
             producer_id=await new_producer_id(cluster),
             source_cluster_id=source_cluster_id,
             target_cluster_id=target_cluster_id,
             row=row,
         )
-        bid = formats.encode_claim(ledger.group_id, claim)
+        bid = claim.encode(ledger.group_id)
         await append(cluster, topic, 0, [bid], now_ms=wall_ms())
         await read_on(cluster, topic, ledger)
         found = ledger.claim_of(row) or claim
@@ -234,7 +244,7 @@ class Positions(NamedTuple):
 
 
 async def read_positions(
-    cluster: Cluster, topic: str, source_alias: str, *, connector: str = formats.SOURCE_CONNECTOR
+    cluster: Cluster, topic: str, source_alias: str, *, connector: str = SOURCE_CONNECTOR
 ) -> Positions:
     """The stored positions of one source, as MirrorMaker 2 or we left them, and how many records are no such thing."""
     await cluster.refresh([topic])
@@ -246,9 +256,9 @@ async def read_positions(
     refused = RefusedRecords(topic)
     for where in partitions:
         async for record in read_records(cluster, topic, where.partition, starts[where], ends[where]):
-            parsed = formats.parse_position(record.key, record.value) if record.key is not None else None
+            parsed = parse_position(record.key, record.value) if record.key is not None else None
             if parsed is None:
-                if not formats.is_connect_record(record.key, record.value):
+                if not is_connect_record(record.key, record.value):
                     refused.note(where.partition, record.offset)
                 continue
             (name, alias, source_topic, partition), position = parsed
@@ -263,6 +273,16 @@ async def read_positions(
 
 Pages = Mapping[PartitionName, Mapping[int, Page | None]]
 """Pages to write, by their start; None deletes one."""
+
+
+async def write_records(
+    cluster: Cluster, topic: str, group_id: str, records: Iterable[LedgerRecord], *, now_ms: int | None = None
+) -> int:
+    """Write ledger records of any kind and wait until they are durable; return the offset of the first one."""
+    encoded = [record.encode(group_id) for record in records]
+    if not encoded:
+        return NOTHING_WRITTEN
+    return await append(cluster, topic, 0, encoded, now_ms=wall_ms() if now_ms is None else now_ms)
 
 
 async def write_entries(
@@ -282,7 +302,7 @@ async def write_entries(
     now_ms = wall_ms()
     records = _page_records(group_id, pages, former or {})
     records += (
-        (formats.encode_entry_key(group_id, *where), formats.encode_entry(entry.moved(time_ms=now_ms)))
+        (encode_entry_key(group_id, *where), encode_entry(entry.moved(time_ms=now_ms)))
         for where, entry in entries.items()
     )
     records += (replace(request, time_ms=0).encode(group_id) for request in granted)
@@ -300,32 +320,11 @@ async def write_pages(
 
 def _page_records(group_id: str, pages: Pages, former: Pages) -> list[KeyValue]:
     return [
-        formats.encode_page(group_id, *where, start, page, is_former=is_former)
+        encode_page(group_id, *where, start, page, is_former=is_former)
         for is_former, given in ((True, former), (False, pages))
         for where, found in given.items()
         for start, page in found.items()
     ]
-
-
-async def write_position_requests(
-    cluster: Cluster, topic: str, group_id: str, requests: Iterable[PositionRequest], *, now_ms: int
-) -> None:
-    await append(cluster, topic, 0, [request.encode(group_id) for request in requests], now_ms=now_ms)
-
-
-async def write_asked(cluster: Cluster, topic: str, group_id: str, asked: SelectionSeen) -> None:
-    await append(cluster, topic, 0, [asked.encode(group_id)], now_ms=wall_ms())
-
-
-async def write_seen(cluster: Cluster, topic: str, group_id: str, seen: Sequence[Seen], *, now_ms: int) -> None:
-    """What was seen of the source, for those who ask when it is gone."""
-    await append(cluster, topic, 0, [formats.encode_seen(group_id, item) for item in seen], now_ms=now_ms)
-
-
-async def write_troubles(cluster: Cluster, topic: str, group_id: str, troubles: Sequence[formats.Trouble]) -> None:
-    """What the driver has to say of them; lanes write theirs with their entries."""
-    records = [formats.encode_trouble(group_id, trouble) for trouble in troubles]
-    await append(cluster, topic, 0, records, now_ms=wall_ms())
 
 
 class StoreKeys(NamedTuple):
@@ -337,9 +336,9 @@ class StoreKeys(NamedTuple):
 
 
 def store_keys(terms: FlowTerms, topic: str, partition: int) -> StoreKeys:
-    position = formats.encode_position_key(terms.source, topic, partition, connector=terms.connector)
-    stored_in = TopicPartition(terms.offset_topic, formats.partition_for(position, terms.offset_partitions))
-    return StoreKeys(formats.encode_entry_key(terms.group_id, topic, partition), position, stored_in)
+    position = encode_position_key(terms.source, topic, partition, connector=terms.connector)
+    stored_in = TopicPartition(terms.offset_topic, partition_for(position, terms.offset_partitions))
+    return StoreKeys(encode_entry_key(terms.group_id, topic, partition), position, stored_in)
 
 
 async def read_parsed(
@@ -356,26 +355,24 @@ async def read_parsed(
     return found, refused
 
 
+async def read_syncs(cluster: Cluster, topic: str) -> tuple[Syncs, RefusedRecords]:
+    """Read the offset syncs of a flow, as MirrorMaker 2 would keep them; none if the topic is not there."""
+    stores: dict[PartitionName, SyncStore] = {}
+    if topic not in (await cluster.refresh([topic])).topics:
+        return stores, RefusedRecords(topic)
+    syncs, refused = await read_parsed(cluster, topic, OffsetSync.parse)
+    keep_syncs(stores, syncs)
+    return stores, refused
+
+
 async def write_positions(cluster: Cluster, terms: FlowTerms, positions: Mapping[PartitionName, int]) -> None:
     """Write positions; a partition of which nothing is copied, 0, has none."""
     records: dict[TopicPartition, list[Group]] = {}
     for where, position in positions.items():
         keys = store_keys(terms, *where)
-        value = formats.encode_position_value(position) if position else None
+        value = encode_position_value(position) if position else None
         records.setdefault(keys.position_partition, []).append([(keys.position, value)])
     await append_all(cluster, records, now_ms=wall_ms(), max_bytes=terms.append_bytes)
-
-
-async def write_losses(cluster: Cluster, topic: str, group_id: str, losses: Iterable[Loss], *, now_ms: int) -> None:
-    """Keep what happened, or that it was acknowledged; done when it is durable."""
-    await append(cluster, topic, 0, [formats.encode_loss(group_id, loss) for loss in losses], now_ms=now_ms)
-
-
-async def write_acls(cluster: Cluster, topic: str, group_id: str, kept: Sequence[KeptAcls]) -> None:
-    """Keep which access rules are ours, and which wait for a failover; done when it is durable."""
-    if kept:
-        records = [formats.encode_acls(group_id, record) for record in kept]
-        await append(cluster, topic, 0, records, now_ms=wall_ms())
 
 
 async def write_rejected(cluster: Cluster, flow: Flow, rejected: Sequence[Rejected], *, now_ms: int) -> None:
@@ -390,23 +387,6 @@ async def write_rejected(cluster: Cluster, flow: Flow, rejected: Sequence[Reject
     await append(cluster, topic.name, 0, [record.encode(flow.group_id) for record in rejected], now_ms=now_ms)
 
 
-async def write_condition(cluster: Cluster, topic: str, group_id: str, condition: formats.Condition) -> None:
-    await append(cluster, topic, 0, [formats.encode_condition(group_id, condition)], now_ms=condition.time_ms)
-
-
-async def write_lease(cluster: Cluster, topic: str, group_id: str, lease: Lease) -> int:
-    """The record's offset."""
-    return await append(cluster, topic, 0, [formats.encode_lease(group_id, lease)], now_ms=lease.time_ms)
-
-
-async def write_standbys(
-    cluster: Cluster, topic: str, group_id: str, standbys: Sequence[formats.StandbyRecord]
-) -> None:
-    records = [formats.encode_standby(group_id, standby) for standby in standbys]
-    if records:
-        await append(cluster, topic, 0, records, now_ms=wall_ms())
-
-
 async def write_lost(cluster: Cluster, topic: str, ledger: Ledger) -> int:
     """Write again what the ledger's topic lost; how many records. Lanes that write meanwhile do no harm: of two
     entries the newer one counts, and an older one that stands last only makes settling longer."""
@@ -417,11 +397,7 @@ async def write_lost(cluster: Cluster, topic: str, ledger: Ledger) -> int:
     return len(lost)
 
 
-async def write_order(cluster: Cluster, topic: str, group_id: str, order: formats.Order) -> None:
-    await append(cluster, topic, 0, [formats.encode_order(group_id, order)], now_ms=wall_ms())
-
-
-def _check_clusters(claim: formats.ProducerClaim, source_id: str, target_id: str, *, where: str) -> None:
+def _check_clusters(claim: ProducerClaim, source_id: str, target_id: str, *, where: str) -> None:
     for side, known, found in (
         ("source", claim.source_cluster_id, source_id),
         ("target", claim.target_cluster_id, target_id),

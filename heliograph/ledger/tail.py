@@ -19,7 +19,8 @@ from typing import NamedTuple, Protocol
 
 from heliograph.errors import DataError, PositionUnproven, SecondWriter, TargetTruncated
 from heliograph.kafka.batch import BatchHeader, check_crc
-from heliograph.ledger.model import SEQUENCE_MODULUS, Assignment, Entry, FlowTerms
+from heliograph.ledger.model import SEQUENCE_MODULUS, Assignment, FlowTerms
+from heliograph.ledger.records.entry import Entry
 
 Buffer = bytes | memoryview
 KEPT_BYTES = 1024 * 1024

@@ -10,7 +10,8 @@ from heliograph.kafka.admin.acls import Operation, ResourceType
 from heliograph.kafka.admin.allowed_operations import Question
 from heliograph.ledger.copy_names import names_of
 from heliograph.preflight.access import APP
-from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
+from heliograph.preflight.steps import NAMED, Note, Step, failed, passed, warned
+from heliograph.text import some_of
 
 
 def mirrored_topics(flows: Sequence[Flow], names: Iterable[str]) -> list[str]:
@@ -46,7 +47,7 @@ def _judge(operation: Operation, names: Sequence[str], there: Mapping[Question, 
     denied = [name for name in names if not there[ResourceType.TOPIC, name, operation]]
     if not denied:
         return passed(verb, f"may {verb} all {len(names)} mirrored topics")
-    what = f"may {verb} {len(names) - len(denied)} of {len(names)} mirrored topics, not {name_some(denied)}"
+    what = f"may {verb} {len(names) - len(denied)} of {len(names)} mirrored topics, not {some_of(denied, NAMED)}"
     remedy = f"grant {operation} on the topics that the application uses, with their names on this cluster"
     is_failure = operation is Operation.READ and len(denied) == len(names)
     return failed(verb, what, remedy) if is_failure else warned(verb, what, remedy)

@@ -10,8 +10,9 @@ from heliograph.errors import HeliographError
 from heliograph.flow.required_topics import wanted_topics
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.kafka.cluster import Cluster
-from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
+from heliograph.preflight.steps import NAMED, Note, Step, failed, passed, warned
 from heliograph.rights.granted import Grant, Grants
+from heliograph.text import some_of
 
 
 async def check_flow_rights(
@@ -36,7 +37,9 @@ def judge(grant: Grant) -> Note:
             )
         return passed("rights", str(right))
     names = (
-        "" if right.resource.is_one or grant.lacking == (right.resource.name,) else f", for {name_some(grant.lacking)}"
+        ""
+        if right.resource.is_one or grant.lacking == (right.resource.name,)
+        else f", for {some_of(grant.lacking, NAMED)}"
     )
     what = f"{grant.what}{names}"
     return failed("rights", what, grant.remedy) if right.is_vital else warned("rights", what, grant.remedy)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from heliograph.errors import HeliographError
+
+NAMED = 3
+"""Maximum number of items that a line of the check lists: a thousand topics may have the same fault."""
 
 
 class Verdict(StrEnum):
@@ -70,9 +73,3 @@ def failed(step: str, what: str | HeliographError, remedy: str = "") -> Note:
 def count_verdicts(steps: Iterable[Step]) -> dict[Verdict, int]:
     verdicts = [step.verdict for step in steps]
     return {verdict: verdicts.count(verdict) for verdict in Verdict}
-
-
-def name_some(names: Sequence[str], limit: int = 3) -> str:
-    """A list that stays readable when a thousand topics have the same fault."""
-    shown = ", ".join(names[:limit])
-    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

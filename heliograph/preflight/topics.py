@@ -20,7 +20,8 @@ from heliograph.flow.start_checks import FORGETFUL, Policies
 from heliograph.kafka.catalogue import Catalogue
 from heliograph.ledger.copy_names import names_of, plan_names
 from heliograph.preflight.limits import Limits, compare_limits
-from heliograph.preflight.steps import Note, Step, failed, name_some, passed, warned
+from heliograph.preflight.steps import NAMED, Note, Step, failed, passed, warned
+from heliograph.text import some_of
 
 Catalogues = Mapping[str, Catalogue]
 """By alias; of a cluster that could not be reached there is none."""
@@ -74,7 +75,7 @@ def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
         for node_id, count in sorted(missing.items())
     ]
     if leaderless:
-        notes.append(failed("brokers", f"no leader: {name_some(leaderless)}", "start the brokers that are down"))
+        notes.append(failed("brokers", f"no leader: {some_of(leaderless, NAMED)}", "start the brokers that are down"))
     return [
         note.of(alias) for note in notes or [passed("brokers", f"{len(there)} there, every partition has a leader")]
     ]
@@ -261,4 +262,4 @@ def _grouped(cluster: str, found: Iterable[tuple[str, Note]]) -> list[Step]:
     names: dict[Note, list[str]] = {}
     for name, note in found:
         names.setdefault(note, []).append(name)
-    return [note.of(cluster, subject=name_some(subjects)) for note, subjects in names.items()]
+    return [note.of(cluster, subject=some_of(subjects, NAMED)) for note, subjects in names.items()]

@@ -6,7 +6,8 @@ from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
-from heliograph.ledger.losses import Loss, acknowledged
+from heliograph.ledger.losses import acknowledged
+from heliograph.ledger.records.loss import Loss
 
 
 async def acknowledge(settings: Settings, flow: Flow, *, topic: str | None, dry_run: bool) -> list[Loss]:
@@ -23,7 +24,7 @@ async def acknowledge(settings: Settings, flow: Flow, *, topic: str | None, dry_
         now_ms = wall_ms()
         losses = acknowledged(ledger.losses.values(), topic=topic, now_ms=now_ms)
         if losses and not dry_run:
-            await store.write_losses(cluster, ledger.topic, flow.group_id, losses, now_ms=now_ms)
+            await store.write_records(cluster, ledger.topic, flow.group_id, losses, now_ms=now_ms)
         return losses
     finally:
         cluster.close()

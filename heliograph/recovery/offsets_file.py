@@ -20,9 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from heliograph.errors import ConfigError
+from heliograph.text import some_of
 
-NAMED = 5
-"""So many of many faults are told."""
 _MAX_PARTITION = (1 << 31) - 1
 _MAX_OFFSET = (1 << 63) - 2
 
@@ -57,11 +56,10 @@ def read_offsets(text: str, *, name: str, source: str) -> tuple[list[Given], int
         except _Fault as fault:
             faults.append(f"{number}: {fault}")
     if faults:
-        more = [f"and {len(faults) - NAMED} more"] if len(faults) > NAMED else []
         raise ConfigError(
             f"{len(faults)} of {len(items)} positions cannot be used",
             where=name,
-            why="; ".join([*faults[:NAMED], *more]),
+            why=some_of(faults, separator="; "),
             remedy="nothing was changed",
         )
     return list(given.values()), unknown

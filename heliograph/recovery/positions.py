@@ -27,12 +27,14 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import names_of
-from heliograph.ledger.lease import LeaseState
-from heliograph.ledger.ledger import Ledger, PartitionName
-from heliograph.ledger.model import Entry
-from heliograph.ledger.position_requests import PositionRequest
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import PartitionName
 from heliograph.ledger.process_identity import this_process
-from heliograph.recovery.offsets_file import NAMED, Given, faulty_names
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.lease import LeaseState
+from heliograph.ledger.records.position_request import PositionRequest
+from heliograph.recovery.offsets_file import Given, faulty_names
+from heliograph.text import some_of
 
 SOURCE_PATIENCE_S = 8.0
 """A source that does not answer by then counts as gone."""
@@ -283,11 +285,10 @@ def _refuse(view: FlowPositions, given: Sequence[Given]) -> None:
     partitions = _partitions(view.flow, view.source)
     if faults := faulty_names(given, partitions):
         known = sorted(partitions)
-        more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
         raise ConfigError(
-            "; ".join(faults[:NAMED]),
+            some_of(faults, separator="; "),
             where=view.flow.name,
-            remedy=f"topics have their names of the source; mirrored are {', '.join(known[:NAMED]) or 'none'}{more}",
+            remedy=f"topics have their names of the source; mirrored are {some_of(known) or 'none'}",
         )
 
 
@@ -295,7 +296,7 @@ async def _set_to(view: FlowPositions, points: Mapping[PartitionName, StartPoint
     is_committed = view.flow.isolation_level == "read_committed"
     found = await find_starts(points, view.source, read_committed=is_committed)
     if silent := sorted(points.keys() - found.keys()):
-        names = ", ".join(f"{topic}-{partition}" for topic, partition in silent[:NAMED])
+        names = some_of([f"{topic}-{partition}" for topic, partition in silent])
         raise ConfigError(
             f"{len(silent)} partitions have no leader: {names}", where=f'"{view.flow.source}"', remedy="try again later"
         )
@@ -371,9 +372,7 @@ async def _write(driver: FlowDriver, lease_holder: LeaseHolder, changes: Sequenc
     await store.write_positions(driver.target, driver.terms(), positions)
     lease_holder.check()
     requests = [PositionRequest(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
-    await store.write_position_requests(
-        driver.target, driver.ledger_topic, driver.flow.group_id, requests, now_ms=now_ms
-    )
+    await store.write_records(driver.target, driver.ledger_topic, driver.flow.group_id, requests, now_ms=now_ms)
 
 
 @asynccontextmanager

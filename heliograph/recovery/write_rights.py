@@ -14,8 +14,8 @@ from heliograph.kafka.admin.acls import Acl, create_acls, describe_acls, in_lots
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
-from heliograph.ledger.kept_acls import KeptAcls
 from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.records.kept_acls import KeptAcls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ async def apply_write_handover(cluster: Cluster, ledger: Ledger, planned: Collec
         for record in ledger.acls.values()
         if record.withheld & made - record.handed
     ]
-    await store.write_acls(cluster, ledger.topic, ledger.group_id, changed)
+    await store.write_records(cluster, ledger.topic, ledger.group_id, changed)
     return Handover(planned=tuple(planned), refused=refused)
 
 

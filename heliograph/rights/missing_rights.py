@@ -11,7 +11,8 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.errors import NotAuthorized, UnsupportedVersion
 from heliograph.kafka.admin.acls import Operation, ResourceType
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger import formats, store
+from heliograph.ledger import store
+from heliograph.ledger.records.condition import Condition
 from heliograph.outage_log import Outage
 from heliograph.rights.granted import Grant, Grants
 from heliograph.rights.required import Resource
@@ -31,7 +32,7 @@ class MissingRights:
         self._source, self._target = source, target
         self._grants = Grants(flow, settings, source=source, target=target)
         self._missing: dict[str, Grant] = {}
-        self._written: formats.Condition | None = None
+        self._written: Condition | None = None
         self._spell = Outage()
 
     def apply(self, flow: Flow, settings: Settings) -> None:
@@ -63,7 +64,7 @@ class MissingRights:
         """For `status`, if it has changed, with the side loops that fail; where that is not allowed the log alone has
         it."""
         blocked = any(grant.right.is_vital for grant in self._missing.values())
-        condition = formats.Condition(
+        condition = Condition(
             lacks=tuple(self._missing),
             is_blocked=blocked,
             failing=tuple(map(str, failing)),
@@ -72,7 +73,7 @@ class MissingRights:
         if self._written is not None and replace(self._written, time_ms=condition.time_ms) == condition:
             return
         try:
-            await store.write_condition(self._target, ledger_topic, self._flow.group_id, condition)
+            await store.write_records(self._target, ledger_topic, self._flow.group_id, [condition])
         except NotAuthorized:
             return
         self._written = condition

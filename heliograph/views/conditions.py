@@ -6,7 +6,7 @@ the mirror (`Facts.now_ms`), whose times the ledger holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,12 +14,14 @@ from enum import StrEnum
 from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Flow
 from heliograph.errors import HeliographError
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC
-from heliograph.ledger.lease import Lease, LeaseState
-from heliograph.ledger.ledger import Ledger, PartitionName
+from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
-from heliograph.ledger.losses import Loss
-from heliograph.ledger.source_snapshot import PassKind
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.group_pass import PassKind
+from heliograph.ledger.records.lease import Lease, LeaseState
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.trouble import WHOLE_TOPIC
+from heliograph.text import some_of
 
 MISSED = 3
 """So many intervals may pass without a pass over the groups, or without a heartbeat, and a stall besides."""
@@ -225,8 +227,9 @@ def _obstacles(facts: Facts) -> Iterator[FlowCondition]:
     if still:
         first = next((trouble.text for where in still if (trouble := facts.ledger.troubles.get(where))), "")
         why = f" ({first})" if first else ""
+        names = [f"{topic}-{partition}" for topic, partition in still]
         message = (
-            f"{_names(f'{topic}-{partition}' for topic, partition in still)}: records wait, and none was copied for "
+            f"{some_of(names, NAMED)}: records wait, and none was copied for "
             f"{facts.stall_ms / 1000:.0f} s{why}; see the mirror's log"
         )
         since_ms = min(facts.ledger.log_ends[where].still_ms for where in still)
@@ -244,15 +247,19 @@ def _lasting_obstacles(facts: Facts) -> Iterator[FlowCondition]:
         key=lambda loss: loss.key,
     )
     if stopped:
-        message = f"stopped: {_names(loss.short() for loss in stopped)}; mend the cause, then {_acknowledge(facts)}"
+        message = (
+            f"stopped: {some_of([loss.short() for loss in stopped], NAMED)}; mend the cause, then {_acknowledge(facts)}"
+        )
         yield _false("PartitionsStopped", message, min(loss.last_ms for loss in stopped))
     if ledger.condition is not None and ledger.condition.is_blocked:
-        message = f'{_names(ledger.condition.lacks)}; "heliograph check {facts.file} --print-acls" lists all rights'
+        message = (
+            f'{some_of(ledger.condition.lacks, NAMED)}; "heliograph check {facts.file} --print-acls" lists all rights'
+        )
         yield _false("RightsMissing", message, ledger.condition.time_ms)
     refused = sorted(topic for topic, partition in ledger.troubles if partition == WHOLE_TOPIC)
     if refused:
         first = ledger.troubles[refused[0], WHOLE_TOPIC].text
-        yield _false("TopicsRefused", f"not copied: {_names(refused)}: {first}", 0)
+        yield _false("TopicsRefused", f"not copied: {some_of(refused, NAMED)}: {first}", 0)
 
 
 def _false(reason: str, message: str, since_ms: int) -> FlowCondition:
@@ -335,7 +342,7 @@ def _losses(facts: Facts) -> FlowCondition:
     if not found:
         message, since_ms = "no loss is unacknowledged", _acknowledged_ms(facts.ledger.losses.values())
         return FlowCondition(kind=kind, status=Status.TRUE, reason="NoLosses", message=message, since_ms=since_ms)
-    message = f"{_names(loss.short() for loss in found)}; take note with {_acknowledge(facts)}"
+    message = f"{some_of([loss.short() for loss in found], NAMED)}; take note with {_acknowledge(facts)}"
     since_ms = min(loss.first_ms for loss in found)
     return FlowCondition(
         kind=kind, status=Status.FALSE, reason="LossesUnacknowledged", message=message, since_ms=since_ms
@@ -348,9 +355,3 @@ def _acknowledged_ms(losses: Iterable[Loss]) -> int:
 
 def _acknowledge(facts: Facts) -> str:
     return f"\"heliograph acknowledge {facts.file} --flow '{facts.flow.name}'\""
-
-
-def _names(names: Iterable[str]) -> str:
-    found: Sequence[str] = list(names)
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return ", ".join(found[:NAMED]) + more

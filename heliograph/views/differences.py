@@ -9,9 +9,10 @@ from heliograph.config.settings import Flow
 from heliograph.flow.topic_configs import follows_configs, plan_config_sync
 from heliograph.kafka.admin.topic_configs import TopicConfigs, describe_topics
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC, Troubles
-from heliograph.ledger.ledger import PartitionName
-from heliograph.ledger.model import Entry
+from heliograph.ledger.kept_troubles import Troubles
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.trouble import WHOLE_TOPIC
 
 SET, REMOVE = "set", "remove"
 Entries = Mapping[PartitionName, Entry]

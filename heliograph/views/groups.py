@@ -22,9 +22,19 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import GroupPlan, plan_groups
-from heliograph.ledger.joint import Neighbours, neighbours_in, uncommitted
-from heliograph.ledger.ledger import Grade, Ledger, PartitionName, Translation
-from heliograph.ledger.source_snapshot import DELETED, GroupCommit, GroupMember, PassKind, SeenGroup
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.group_pass import PassKind
+from heliograph.ledger.records.seen_group import DELETED, GroupCommit, GroupMember, SeenGroup
+from heliograph.ledger.translation import (
+    Grade,
+    Neighbours,
+    Syncs,
+    Translation,
+    lowest_translations,
+    neighbours_in,
+    uncommitted,
+)
 from heliograph.names.filters import NameFilter
 
 SOURCE_PATIENCE_S = 8.0
@@ -147,7 +157,7 @@ class _Target:
 class GroupViews(NamedTuple):
     views: list[GroupView]
     problems: list[str]
-    """Flows of which nothing can be shown, groups that are not carried over, and why."""
+    """Flows that cannot be shown, groups that are not synced, offset syncs that cannot be read, and why."""
 
 
 async def read_groups(settings: Settings, *, wanted: NameFilter | None = None) -> GroupViews:
@@ -177,12 +187,32 @@ async def _read_flow(flow: Flow, settings: Settings, wanted: NameFilter | None) 
             return None
         source = await _look_at_source(flow, source_cluster, ledger, wanted)
         target = await _look_at_target(flow, target_cluster, ledger, source)
+        problems = [f"not carried over: {error}" for _, error in sorted(source.names.refused.items())]
+        on_source = flow.offset_syncs.location == "source"
+        with_syncs = source_cluster if on_source else target_cluster
+        syncs = await _read_syncs(flow, with_syncs, problems, answers=source.is_live or not on_source)
     finally:
         source_cluster.close()
         target_cluster.close()
-    sides = _Sides(flow, ledger, source, target, neighbours_in(ledger))
-    problems = [f"not carried over: {error}" for _, error in sorted(source.names.refused.items())]
+    sides = _Sides(flow, ledger, syncs, source, target, neighbours_in(ledger.entries))
     return GroupViews([sides.view(group) for _, group in sorted(source.groups.items())], problems)
+
+
+async def _read_syncs(flow: Flow, cluster: Cluster, problems: list[str], *, answers: bool) -> Syncs | None:
+    """Read the offset syncs if MirrorMaker 2's rule translates; None: the ledger does.
+
+    Where they cannot be read the ledger does too, and that is added to the problems.
+    """
+    if not flow.translates_by_syncs:
+        return None
+    why = "it does not answer"
+    try:
+        if answers:
+            return (await store.read_syncs(cluster, flow.offset_syncs_topic))[0]
+    except HeliographError as error:
+        why = str(error)
+    problems.append(f'{flow.name}: offset syncs on "{cluster.alias}" cannot be read, so the ledger translates: {why}')
+    return None
 
 
 def _names(flow: Flow, ledger: Ledger, wanted: NameFilter | None, groups: Iterable[str]) -> GroupPlan:
@@ -222,7 +252,7 @@ async def _ask_source(flow: Flow, cluster: Cluster, ledger: Ledger, wanted: Name
     commits = await fetch_commits(cluster, list(listed))
     names = [TopicPartition(*where) for where in ledger.partitions]
     answers = await list_offsets(cluster, names, LATEST)
-    neighbours = neighbours_in(ledger)
+    neighbours = neighbours_in(ledger.entries)
     starts = await list_offsets(cluster, [TopicPartition(*where) for where in neighbours], EARLIEST)
     now_ms = wall_ms()
     groups: dict[str, SeenGroup] = {}
@@ -267,6 +297,8 @@ class _Sides:
 
     flow: Flow
     ledger: Ledger
+    syncs: Syncs | None
+    """What translates with `offset.translation=mm2`."""
     source: _Source
     target: _Target
     neighbours: Neighbours
@@ -292,16 +324,9 @@ class _Sides:
         )
 
     def _places(self, group: SeenGroup, there: Mapping[TopicPartition, Commit]) -> tuple[GroupPlace, ...]:
-        """Of partitions that share one of the target the group goes on at the lowest translation."""
         own = {where: self._translated(where, commit.offset) for where, commit in sorted(group.commits.items())}
-        lowest: dict[TopicPartition, int] = {}
-        for where, translation in own.items():
-            if translation is not None:
-                at = self._target_of(where)
-                lowest[at] = min(lowest.get(at, translation.offset), translation.offset)
-        for where, translation in own.items():
-            if translation is None:  # all that share it must have a place
-                lowest.pop(self._target_of(where), None)
+        joint = lowest_translations(own, self._target_of)
+        lowest = {target: found.offset for target, found in joint.items()}
         return tuple(
             self._place(where, group.commits[where].offset, own[where], lowest.get(self._target_of(where)), there)
             for where in own
@@ -311,7 +336,7 @@ class _Sides:
         return TopicPartition(self.flow.remote_topic(where[0]), self.ledger.target_partition(where))
 
     def _translated(self, where: PartitionName, committed: int) -> Translation | None:
-        at, translation = self._target_of(where), self.ledger.translate(where, committed)
+        at, translation = self._target_of(where), self.ledger.translate(where, committed, syncs=self.syncs)
         start, end = self.target.starts.get(at), self.target.ends.get(at)
         if translation is None or start is None or end is None:
             return translation

@@ -27,13 +27,13 @@ from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import maybe_remote
 from heliograph.ledger.exposure import Exposure, exposure_of
-from heliograph.ledger.joint import neighbours_in
-from heliograph.ledger.lease import Lease, LeaseState
 from heliograph.ledger.ledger import Ledger
-from heliograph.ledger.losses import Loss
-from heliograph.ledger.mm2_records import Checkpoint, Heartbeat
+from heliograph.ledger.mm2.internal_records import Checkpoint, Heartbeat
 from heliograph.ledger.process_identity import is_gone, this_process
-from heliograph.ledger.source_snapshot import GroupPass, PassKind
+from heliograph.ledger.records.group_pass import GroupPass, PassKind
+from heliograph.ledger.records.lease import Lease, LeaseState
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.translation import neighbours_in
 from heliograph.names.policies import HEARTBEATS
 from heliograph.render import Row
 from heliograph.views.conditions import (
@@ -224,7 +224,7 @@ def _unread(flow: Flow, conditions: tuple[FlowCondition, ...], problem: str) -> 
 async def _status(flow: Flow, settings: Settings, target: Cluster, ledger: Ledger) -> FlowStatus:
     entries, condition = ledger.entries, ledger.condition
     losses = sorted((loss for loss in ledger.losses.values() if loss.is_open), key=lambda loss: loss.key)
-    alone = entries.keys() - neighbours_in(ledger).keys()  # what shares a log cannot be told by its end
+    alone = entries.keys() - neighbours_in(ledger.entries).keys()  # what shares a log cannot be told by its end
     names = {
         TopicPartition(remote, index): (topic, index)
         for topic, index in alone

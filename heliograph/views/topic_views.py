@@ -11,12 +11,13 @@ from typing import NamedTuple
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, NameRefused
 from heliograph.ledger.copy_names import Rank, maybe_remote, names_of, plan_names
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC, Troubles
-from heliograph.ledger.ledger import PartitionName
+from heliograph.ledger.kept_troubles import Troubles
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
-from heliograph.ledger.losses import Loss
-from heliograph.ledger.model import Entry
+from heliograph.ledger.model import PartitionName
 from heliograph.ledger.partition_remap import SAME, target_partition
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.trouble import WHOLE_TOPIC
 from heliograph.names.filters import NameFilter
 from heliograph.names.policies import is_cycle, is_own_internal_topic
 from heliograph.render import Row

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import HeliographError
-from heliograph.flow.discovery import named
 from heliograph.flow.leader_epochs import source_epochs, target_epochs
 from heliograph.kafka.admin.topics import LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster
@@ -25,6 +24,7 @@ from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.copy_names import maybe_remote
 from heliograph.ledger.ledger import Ledger
+from heliograph.text import some_of
 from heliograph.views.differences import Differences, compared, read_differences
 from heliograph.views.status import Leader
 from heliograph.views.topic_views import Reading, TopicSide, TopicView, shown_names, topic_views
@@ -97,7 +97,7 @@ async def _read(flow: Flow, source: Cluster, target: Cluster) -> TopicViews:
     reasons: dict[str, list[str]] = {}
     for topic, why in (differences.unread if differences is not None else {}).items():
         reasons.setdefault(why, []).append(topic)
-    unread = [f"{flow.name}: settings of {named(names)} are not shown to us: {why}" for why, names in reasons.items()]
+    unread = [f"{flow.name}: settings of {some_of(names)} are not shown to us: {why}" for why, names in reasons.items()]
     return TopicViews(topic_views(flow, reading), [], unread)
 
 

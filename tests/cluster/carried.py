@@ -9,7 +9,7 @@ from typing import Any
 
 from heliograph.client import MirrorClient
 from heliograph.lab import LabCluster
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from tests.cluster.consumers import committed
 from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, Record, View, create_topic, unique
 

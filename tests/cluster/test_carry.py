@@ -11,7 +11,7 @@ import pytest
 
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import LabCluster
-from heliograph.ledger.mm2_records import OffsetSync
+from heliograph.ledger.mm2.internal_records import OffsetSync
 from tests.cluster.carried import Carried, next_records, numbered
 from tests.cluster.consumers import commit, committed, consume, consumer, delete_group, place_of, read
 from tests.cluster.mirror import (

@@ -9,8 +9,9 @@ import pytest
 
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import LabCluster
-from heliograph.ledger.formats import PageRecord, parse_ledger
-from heliograph.ledger.runs import PAGE_RUNS, Page
+from heliograph.ledger.records.page import Page, PageRecord
+from heliograph.ledger.records.table import parse_ledger
+from heliograph.ledger.runs import PAGE_RUNS
 from tests.cluster.carried import Carried, next_records, numbered
 from tests.cluster.consumers import commit
 from tests.cluster.mirror import View, delete_records, delete_topic, produce, producer, unique

@@ -25,7 +25,7 @@ from heliograph.client import (
 from heliograph.errors import BrokerRefused
 from heliograph.kafka.types import TopicPartition
 from heliograph.lab import LabCluster
-from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from tests.cluster.consumers import place_of
 from tests.cluster.judge import MIRROR, Judge
 from tests.cluster.mirror import admin, create_topic, produce, topics, unique, wait_until

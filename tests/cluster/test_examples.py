@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.lab import LabCluster
-from heliograph.ledger.mm2_records import OffsetSync
+from heliograph.ledger.mm2.internal_records import OffsetSync
 from tests.cluster.carried import CARRY, IDENTITY, numbered
 from tests.cluster.consumers import commit, committed, consume
 from tests.cluster.mirror import (

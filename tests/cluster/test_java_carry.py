@@ -18,7 +18,7 @@ from confluent_kafka.admin import ConfigResource
 
 from heliograph.client import MirrorClient, Offsets
 from heliograph.lab import ClusterSpec, Lab, LabCluster
-from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from tests.cluster.consumers import commit, committed
 from tests.cluster.judge import Judge
 from tests.cluster.mirror import (

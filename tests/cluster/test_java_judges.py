@@ -13,7 +13,12 @@ from py4j.protocol import Py4JJavaError
 from heliograph.config.keys.table import KEYS
 from heliograph.config.keys.values import split_list
 from heliograph.errors import ConfigError
-from heliograph.ledger import formats
+from heliograph.ledger.mm2.positions import encode_position_key
+from heliograph.ledger.records.condition import Condition
+from heliograph.ledger.records.entry import encode_entry_key
+from heliograph.ledger.records.order import Order
+from heliograph.ledger.records.producer_claim import ProducerClaim
+from heliograph.ledger.records.trouble import Trouble
 from heliograph.names.filters import NameFilter, should_mirror
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 from heliograph.names.renaming import Rename
@@ -339,16 +344,16 @@ def test_connect_passes_over_a_ledger_that_stands_among_its_offsets(java: Judge)
     converter = java.jvm.org.apache.kafka.connect.json.JsonConverter()
     converter.configure(settings)
     found = java.jvm.java.util.HashMap()
-    claim = formats.ProducerClaim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
-    trouble = formats.Trouble(topic="t", partition=1, code="DATA", text="x", final=False)
-    condition = formats.Condition(lacks=("x",), is_blocked=False, time_ms=1)
+    claim = ProducerClaim(token="t", producer_id=1, source_cluster_id="s", target_cluster_id="t")
+    trouble = Trouble(topic="t", partition=1, code="DATA", text="x", final=False)
+    condition = Condition(lacks=("x",), is_blocked=False, time_ms=1)
     keys = [
-        formats.encode_entry_key("g", "foo", 7),
-        formats.encode_order("g", formats.Order(owner="me", end_epoch=1))[0],
-        formats.encode_claim("g", claim)[0],
-        formats.encode_trouble("g", trouble)[0],
-        formats.encode_condition("g", condition)[0],
-        formats.encode_position_key("A", "t", 0),
+        encode_entry_key("g", "foo", 7),
+        Order(owner="me", end_epoch=1).encode("g")[0],
+        claim.encode("g")[0],
+        trouble.encode("g")[0],
+        condition.encode("g")[0],
+        encode_position_key("A", "t", 0),
     ]
     for key in keys:
         java.jvm.org.apache.kafka.connect.storage.OffsetUtils.processPartitionKey(

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition
 
 from heliograph.client import MirrorClient
 from heliograph.lab import LabCluster
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from tests.cluster.carried import CARRY, IDENTITY
 from tests.cluster.consumers import commit, committed, consume, consumer, read
 from tests.cluster.mirror import (

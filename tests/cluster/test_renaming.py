@@ -13,7 +13,7 @@ import pytest
 
 from heliograph.client import MirrorClient
 from heliograph.lab import LabCluster
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from tests.cluster.carried import CARRY, numbered
 from tests.cluster.consumers import commit, committed
 from tests.cluster.mirror import HELIOGRAPH, MirrorProcess, View, create_topic, produce, topics, unique

@@ -13,7 +13,7 @@ import pytest
 from heliograph.config import load_settings
 from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.lab import LabCluster
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from heliograph.preflight.check import check_clusters
 from heliograph.preflight.steps import Step, Verdict
 from tests.cluster.consumers import commit, committed

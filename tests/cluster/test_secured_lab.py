@@ -27,7 +27,7 @@ from heliograph.lab import Lab, LabCluster, Secured
 from heliograph.lab.listeners import MODULES
 from heliograph.lab.secured import STORES, unsigned_token
 from heliograph.lab.users import RULES
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from tests.cluster.judge import Judge, start_java
 from tests.cluster.limited import ask
 from tests.cluster.mirror import admin, create_topic, produce, unique

@@ -15,8 +15,15 @@ import pytest
 
 from heliograph import errors
 from heliograph.errors import HeliographError
+from heliograph.kafka.partitioner import partition_for
 from heliograph.lane.partition_copy import TRANSITIONS
-from heliograph.ledger import formats
+from heliograph.ledger.mm2.positions import encode_position_key, encode_position_value, parse_position
+from heliograph.ledger.records.entry import encode_entry, encode_entry_key
+from heliograph.ledger.records.order import Order
+from heliograph.ledger.records.page import encode_page
+from heliograph.ledger.records.producer_claim import ProducerClaim
+from heliograph.ledger.records.throttle import Throttle
+from heliograph.ledger.records.trouble import Trouble
 from tests.unit.ledger import test_formats, test_mm2_records
 from tests.unit.ledger.test_formats import ENTRY
 
@@ -98,44 +105,36 @@ def test_transitions_of_the_document_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [
-        ("entry", formats.encode_entry_key("A-mm2", "foo", 7), formats.encode_entry(ENTRY)),
+        ("entry", encode_entry_key("A-mm2", "foo", 7), encode_entry(ENTRY)),
         (
             "claim",
-            *formats.encode_claim(
-                "A-mm2",
-                formats.ProducerClaim(token="0" * 32, producer_id=5, source_cluster_id="S", target_cluster_id="T"),
-            ),
+            *ProducerClaim(token="0" * 32, producer_id=5, source_cluster_id="S", target_cluster_id="T").encode("A-mm2"),
         ),
-        ("order", *formats.encode_order("A-mm2", formats.Order(owner="me", end_epoch=9))),
+        ("order", *Order(owner="me", end_epoch=9).encode("A-mm2")),
         (
             "trouble",
-            *formats.encode_trouble(
-                "A-mm2", formats.Trouble(topic="foo", partition=7, code="DATA_LOST", text="x", final=True)
-            ),
+            *Trouble(topic="foo", partition=7, code="DATA_LOST", text="x", final=True).encode("A-mm2"),
         ),
         (
             "throttle",
-            *formats.encode_throttle(
-                "A-mm2",
-                formats.Throttle(
-                    cluster="B",
-                    client_id="A->B|MirrorSourceConnector-0|replication-producer",
-                    muted_ms=2500,
-                    time_ms=1_700_000_000_000,
-                ),
-            ),
+            *Throttle(
+                cluster="B",
+                client_id="A->B|MirrorSourceConnector-0|replication-producer",
+                muted_ms=2500,
+                time_ms=1_700_000_000_000,
+            ).encode("A-mm2"),
         ),
-        ("outcome", *formats.encode_loss("A-mm2", test_formats.LOSS)),
+        ("outcome", *test_formats.LOSS.encode("A-mm2")),
         ("rejected", *test_formats.REJECTED.encode("A-mm2")),
-        ("contact", *formats.encode_seen("A-mm2", test_formats.CONTACT)),
-        ("ends", *formats.encode_seen("A-mm2", test_formats.LOG_ENDS)),
-        ("group", *formats.encode_seen("A-mm2", test_formats.GROUP)),
-        ("pass", *formats.encode_seen("A-mm2", test_formats.PASS)),
-        ("change", *formats.encode_seen("A-mm2", test_formats.CHANGE)),
-        ("lease", *formats.encode_lease("A-mm2", test_formats.LEASE)),
-        ("standby", *formats.encode_standby("A-mm2", test_formats.STANDBY)),
-        ("acls", *formats.encode_acls("A-mm2", test_formats.ACLS)),
-        ("condition", *formats.encode_condition("A-mm2", test_formats.CONDITION)),
+        ("contact", *test_formats.CONTACT.encode("A-mm2")),
+        ("ends", *test_formats.LOG_ENDS.encode("A-mm2")),
+        ("group", *test_formats.GROUP.encode("A-mm2")),
+        ("pass", *test_formats.PASS.encode("A-mm2")),
+        ("change", *test_formats.CHANGE.encode("A-mm2")),
+        ("lease", *test_formats.LEASE.encode("A-mm2")),
+        ("standby", *test_formats.STANDBY.encode("A-mm2")),
+        ("acls", *test_formats.ACLS.encode("A-mm2")),
+        ("condition", *test_formats.CONDITION.encode("A-mm2")),
         ("wish", *test_formats.WISH.encode("A-mm2")),
         ("asked", *test_formats.ASKED.encode("A-mm2")),
     ],
@@ -148,7 +147,7 @@ def test_ledger_vectors_are_what_the_code_writes(kind: str, key: bytes, value: b
 
 
 def test_the_vector_of_a_page_is_what_the_code_writes() -> None:
-    key, value = formats.encode_page("A-mm2", "foo", 7, test_formats.PAGE.start, test_formats.PAGE)
+    key, value = encode_page("A-mm2", "foo", 7, test_formats.PAGE.start, test_formats.PAGE)
     assert value is not None
     section = text_of("formats.md").partition("### runs\n")[2].partition("\n##")[0]
     assert re.findall(r"^Key: `(.*)`$", section, re.MULTILINE) == [key.decode()]
@@ -159,7 +158,7 @@ def test_the_vector_of_a_page_is_what_the_code_writes() -> None:
 
 def test_the_vector_of_a_former_page_is_what_the_code_writes() -> None:
     page = replace(test_formats.PAGE, by_lane=False)
-    key, value = formats.encode_page("A-mm2", "foo", 7, page.start, page, is_former=True)
+    key, value = encode_page("A-mm2", "foo", 7, page.start, page, is_former=True)
     assert value is not None
     section = text_of("formats.md").partition("### former\n")[2].partition("\n##")[0]
     assert re.findall(r"^Key: `(.*)`$", section, re.MULTILINE) == [key.decode()]
@@ -177,13 +176,13 @@ def test_position_vectors_are_what_the_code_writes() -> None:
     rows = re.findall(r"^\| `(\[.*\])` \| (\d+) \| `(.*)` \|$", text_of("formats.md"), re.MULTILINE)
     assert len(rows) == 2
     for key, partition, value in rows:
-        parsed = formats.parse_position(key.encode(), value.encode())
+        parsed = parse_position(key.encode(), value.encode())
         assert parsed is not None
         (connector, cluster, topic, number), position = parsed
         assert position is not None
-        assert formats.encode_position_key(cluster, topic, number, connector=connector) == key.encode()
-        assert formats.encode_position_value(position) == value.encode()
-        assert formats.partition_for(key.encode(), 25) == int(partition)
+        assert encode_position_key(cluster, topic, number, connector=connector) == key.encode()
+        assert encode_position_value(position) == value.encode()
+        assert partition_for(key.encode(), 25) == int(partition)
 
 
 def test_every_dependency_is_explained() -> None:

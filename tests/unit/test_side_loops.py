@@ -22,9 +22,12 @@ from heliograph.flow import supervisor as life_module
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.supervisor import FlowSupervisor
 from heliograph.kafka.log import append, fetch_partition
-from heliograph.ledger import formats, store
-from heliograph.ledger.mm2_records import Checkpoint
-from heliograph.ledger.source_snapshot import SeenGroup
+from heliograph.ledger import store
+from heliograph.ledger.mm2.internal_records import Checkpoint
+from heliograph.ledger.records.condition import Condition
+from heliograph.ledger.records.order import Order
+from heliograph.ledger.records.seen_group import SeenGroup
+from heliograph.ledger.records.table import parse_ledger
 from heliograph.loop import Loop
 from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
@@ -201,8 +204,8 @@ def test_no_side_loop_ends_the_driver_whatever_it_raises(
                 life.flow.is_complete = False
                 life.flow.changed.set()
             if method == "_hear":
-                order = formats.Order(owner="x", end_epoch=0)
-                await store.write_order(life.flow.target, LEDGER, GROUP, order)
+                order = Order(owner="x", end_epoch=0)
+                await store.write_records(life.flow.target, LEDGER, GROUP, [order])
             await until(lambda: tries >= (1 if method in ("_hear", "refresh_groups", "sync") else 2))
             await until(lambda: "of nobody's" in caplog.text)
             assert driver._failure is None
@@ -294,11 +297,11 @@ def test_status_shows_what_fails_beside_the_copying_and_no_longer_when_it_works(
 
 
 def test_a_condition_tells_what_fails_and_one_without_that_is_read_as_before() -> None:
-    told = formats.Condition(lacks=("x",), is_blocked=False, time_ms=7, failing=("offset syncs: y",))
-    assert formats.parse_ledger("g", *formats.encode_condition("g", told)) == told
-    key, _ = formats.encode_condition("g", told)
-    before = formats.parse_ledger("g", key, b'{"v":1,"lacks":["x"],"blocked":false,"ms":7}')
-    assert before == formats.Condition(lacks=("x",), is_blocked=False, time_ms=7)
+    told = Condition(lacks=("x",), is_blocked=False, time_ms=7, failing=("offset syncs: y",))
+    assert parse_ledger("g", *told.encode("g")) == told
+    key, _ = told.encode("g")
+    before = parse_ledger("g", key, b'{"v":1,"lacks":["x"],"blocked":false,"ms":7}')
+    assert before == Condition(lacks=("x",), is_blocked=False, time_ms=7)
 
 
 # -- coming up
@@ -437,7 +440,7 @@ def written_down(target: FakeCluster) -> set[str]:
     return {
         word.group
         for record in target.partition(LEDGER, 0).records()
-        if isinstance(word := formats.parse_ledger(GROUP, record.key, record.value), SeenGroup)
+        if isinstance(word := parse_ledger(GROUP, record.key, record.value), SeenGroup)
     }
 
 

@@ -23,7 +23,7 @@ from heliograph.errors import ConfigError, GroupRefused, NameRefused, Unreachabl
 from heliograph.kafka.cluster import refused
 from heliograph.logs import LineFormatter, start_log
 from heliograph.render import OutputFormat, render_rows
-from heliograph.text import printable, printable_lines
+from heliograph.text import printable, printable_lines, some_of
 from heliograph.views.groups import read_groups
 from heliograph.views.status import FlowStatus
 from tests.fake_cluster import DESCRIBE_GROUPS, Call, FakeGroup
@@ -168,3 +168,18 @@ def test_groups_and_their_members_are_shown_whatever_they_are_called(capsys: pyt
     assert is_safe(shown)
     assert printable(EVIL) in shown
     assert all(map(is_safe, problems))
+
+
+# -- long lists --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(0, ""), (1, "0"), (5, "0, 1, 2, 3, 4"), (6, "0, 1, 2, 3, 4 and 1 more"), (2006, "0, 1, 2, 3, 4 and 2,001 more")],
+)
+def test_the_first_of_many_are_listed_and_the_others_counted(number: int, expected: str) -> None:
+    assert some_of(range(number)) == expected
+
+
+def test_how_many_are_listed_and_what_stands_between_them_may_be_chosen() -> None:
+    assert some_of(["a", "b", "c", "d"], 2, separator="; ") == "a; b and 2 more"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from heliograph.ledger.model import Assignment, Entry, EpochPlan, LedgerRow
+from heliograph.ledger.model import Assignment, EpochPlan, LedgerRow
+from heliograph.ledger.records.entry import Entry
 
 _ARROW = {
     "int": pa.int64(),

@@ -19,7 +19,7 @@ from heliograph.client.seek import decide
 from heliograph.errors import ConfigError, Unreachable
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress, TopicPartition
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 DOT = DefaultPolicy()

@@ -19,7 +19,7 @@ from heliograph.errors import ConfigError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.ledger import Ledger
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from heliograph.names.renaming import Rename, Renames, RenamingPolicy
 from tests.unit.config.test_lint import IDENTITY, RESOURCE, said

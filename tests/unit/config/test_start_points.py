@@ -16,7 +16,9 @@ from heliograph.config.settings import Flow
 from heliograph.config.start_points import BEGINNING, EARLIEST, LATEST, StartPoint, parse_point
 from heliograph.errors import ConfigError
 from heliograph.flow.start_positions import NONE, place_start
-from heliograph.ledger.position_requests import PositionRequest, SelectionSeen, asked_now, first_asked
+from heliograph.ledger.position_requests import asked_now, first_asked
+from heliograph.ledger.records.position_request import PositionRequest
+from heliograph.ledger.records.selection_seen import SelectionSeen
 from tests.unit.helpers.logs import ENTRY
 from tests.unit.helpers.samples import BASE, patterns_of
 

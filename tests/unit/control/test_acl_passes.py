@@ -18,8 +18,9 @@ from heliograph.kafka.admin.acls import Acl
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.ledger import store
-from heliograph.ledger.kept_acls import KeptAcls, keep
+from heliograph.ledger.kept_acls import keep
 from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.records.kept_acls import KeptAcls
 from heliograph.recovery import write_rights
 from heliograph.recovery.write_rights import apply_write_handover, plan_write_handover
 from tests.unit.helpers.access_rules import ALL, DELETE, FAILOVER, GROUP, GROUPS, TOPICS, WRITE, flow_of, prefixed, rule
@@ -50,7 +51,7 @@ class AclClusters:
             monkeypatch.setattr(module, "create_acls", self._create)
         monkeypatch.setattr(sync_module, "delete_acls", self._delete)
         monkeypatch.setattr(sync_module, "maybe_describe_acls", self._describe)
-        monkeypatch.setattr(store, "write_acls", self._write)
+        monkeypatch.setattr(store, "write_records", self._write)
         flow.names = FlowNames(flow)
         self.flow = flow
         self.sync = AclSync(flow)

@@ -15,7 +15,8 @@ from heliograph.control.acls import AclPlan, plan_acl_sync
 from heliograph.errors import ConfigError
 from heliograph.kafka.admin.acls import Acl, Operation, Pattern, ResourceType
 from heliograph.ledger.copy_names import NameClaim, Rank, plan_groups, plan_names
-from heliograph.ledger.kept_acls import KeptAcls, keep, plan_kept
+from heliograph.ledger.kept_acls import keep, plan_kept
+from heliograph.ledger.records.kept_acls import KeptAcls
 from heliograph.names.policies import DefaultPolicy
 from heliograph.recovery.write_rights import plan_write_handover
 from tests.unit.helpers.access_rules import (

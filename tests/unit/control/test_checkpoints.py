@@ -15,14 +15,16 @@ from heliograph.control.source_watch import Watch, plan_log_ends
 from heliograph.errors import Unreachable
 from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.types import TopicPartition
-from heliograph.ledger import formats, store
+from heliograph.ledger import store
 from heliograph.ledger.exposure import Exposure, exposure_of
 from heliograph.ledger.group_commits import plan_sync
 from heliograph.ledger.ledger import Ledger
-from heliograph.ledger.mm2_offset_syncs import SyncStore
-from heliograph.ledger.mm2_records import Checkpoint
-from heliograph.ledger.model import Entry
-from heliograph.ledger.source_snapshot import Contact, LogEnd, Seen
+from heliograph.ledger.mm2.internal_records import Checkpoint
+from heliograph.ledger.mm2.offset_syncs import SyncStore
+from heliograph.ledger.records.contact import Contact
+from heliograph.ledger.records.entry import Entry, encode_entry, encode_entry_key
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.log_ends import LogEnd
 from heliograph.loop import Loop
 from heliograph.recovery.translate import Move, as_reset_file
 from heliograph.side_loops import SideLoop
@@ -244,15 +246,15 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
         _: object, __: str, group_id: str, entries: dict[tuple[str, int], Entry], ___: object
     ) -> None:
         for where, entry in entries.items():
-            known.take(formats.encode_entry_key(group_id, *where), formats.encode_entry(entry))
+            known.take(encode_entry_key(group_id, *where), encode_entry(entry))
 
-    async def write_seen(_: object, __: str, group_id: str, seen: list[Seen], *, now_ms: int) -> None:
+    async def write_records(_: object, __: str, group_id: str, seen: list[LedgerRecord], *, now_ms: int) -> None:
         assert now_ms == 9_500
         for item in seen:
-            known.take(*formats.encode_seen(group_id, item))
+            known.take(*item.encode(group_id))
 
     monkeypatch.setattr(store, "write_entries", write_entries)
-    monkeypatch.setattr(store, "write_seen", write_seen)
+    monkeypatch.setattr(store, "write_records", write_records)
     asyncio.run(Watch(flow)._forget_absent(9_500))  # type: ignore[arg-type]
     assert exposure_of(known, {("t", 0): 40}) == exposed
 

@@ -18,7 +18,8 @@ from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
-from heliograph.ledger.source_snapshot import DELETED, GroupCommit, PassKind, SeenGroup
+from heliograph.ledger.records.group_pass import PassKind
+from heliograph.ledger.records.seen_group import DELETED, GroupCommit, SeenGroup
 from heliograph.processor_time import Cost, stretched_s
 from tests.fake_cluster import LIST_GROUPS, OFFSET_FETCH, PRODUCE, FakeGroup
 from tests.unit.helpers.flows import FlowOnFakes, flow_between

@@ -16,8 +16,8 @@ from heliograph.config import Settings, parse_settings
 from heliograph.control import heartbeats
 from heliograph.control.heartbeats import Heartbeats, Schedule, client_id
 from heliograph.kafka.log import append
-from heliograph.ledger import mm2_records
 from heliograph.ledger.cluster_access import admin_way
+from heliograph.ledger.mm2 import internal_records
 from tests.fake_cluster import PRODUCE, FakeCluster
 
 AB, CB = ("A", "B"), ("C", "B")
@@ -101,9 +101,10 @@ async def beating(beats: Heartbeats) -> AsyncIterator[None]:
             await task
 
 
-def written(cluster: FakeCluster) -> list[mm2_records.Heartbeat | None]:
+def written(cluster: FakeCluster) -> list[internal_records.Heartbeat | None]:
     return [
-        mm2_records.Heartbeat.parse(record.key, record.value) for record in cluster.partition("heartbeats", 0).records()
+        internal_records.Heartbeat.parse(record.key, record.value)
+        for record in cluster.partition("heartbeats", 0).records()
     ]
 
 

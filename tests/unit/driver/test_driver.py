@@ -15,8 +15,8 @@ from heliograph.driver import driver as module
 from heliograph.driver.driver import Driver, lost_lanes_end_s
 from heliograph.driver.plan import Workforce
 from heliograph.errors import HeliographError, NotAuthorized, SparkFailed, Unreachable
-from heliograph.ledger.ledger import PartitionLedger
 from heliograph.ledger.model import EpochPlan, EpochTerms, LedgerRow
+from heliograph.ledger.partition_ledger import PartitionLedger
 from tests.unit.flow.test_flow import CONFIG
 from tests.unit.helpers.logs import ENTRY
 

@@ -16,12 +16,14 @@ from heliograph.flow import flow as flow_module
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.partition_table import place_of
 from heliograph.kafka.batch import NewRecord
-from heliograph.ledger import formats
 from heliograph.ledger.counts import Past, Start
-from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.loss_outcomes import Outcome
-from heliograph.ledger.mm2_records import OffsetSync
-from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.mm2.internal_records import OffsetSync
+from heliograph.ledger.mm2.positions import encode_position_key, encode_position_value
+from heliograph.ledger.model import LedgerRow, PartitionName
+from heliograph.ledger.records.entry import EntryRecord
+from heliograph.ledger.records.page import PageRecord
+from heliograph.ledger.records.table import parse_ledger
 from tests.fake_cluster import LIST_OFFSETS, PRODUCE, Call, FakeCluster
 from tests.unit.helpers.logs import ENTRY, new_records, row_of
 from tests.unit.helpers.placed import leading
@@ -54,16 +56,16 @@ class CountsOnFakes:
 
     def entries(self) -> list[tuple[int, int, int]]:
         """(partition, count, source offset) of every entry in the ledger, as written."""
-        found = [formats.parse_ledger(GROUP, r.key, r.value) for r in self.target.partition(LEDGER, 0).records()]
+        found = [parse_ledger(GROUP, r.key, r.value) for r in self.target.partition(LEDGER, 0).records()]
         return [
             (word.partition, word.entry.count, word.entry.source_offset)
             for word in found
-            if isinstance(word, formats.EntryRecord)
+            if isinstance(word, EntryRecord)
         ]
 
     def store_position(self, partition: int, position: int) -> None:
-        key = formats.encode_position_key("a", "t", partition)
-        self.target.append(OFFSETS, 0, [NewRecord(0, key, formats.encode_position_value(position))])
+        key = encode_position_key("a", "t", partition)
+        self.target.append(OFFSETS, 0, [NewRecord(0, key, encode_position_value(position))])
 
 
 @asynccontextmanager
@@ -139,7 +141,7 @@ def test_a_position_without_a_ledger_is_taken_and_the_past_rebuilt_from_offset_s
             pages = [
                 page
                 for record in world.target.partition(LEDGER, 0).records()
-                if isinstance(page := formats.parse_ledger(GROUP, record.key, record.value), formats.PageRecord)
+                if isinstance(page := parse_ledger(GROUP, record.key, record.value), PageRecord)
             ]
             assert [(page.partition, page.start) for page in pages] == [(0, 5)]
 

@@ -18,8 +18,8 @@ from heliograph.flow.discovery import as_known, counts_of, tell_gone
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.log import APPEND_BYTES
-from heliograph.ledger.formats import Trouble
-from heliograph.ledger.source_snapshot import ChangeKind, TopicChange, change_of
+from heliograph.ledger.records.topic_change import ChangeKind, TopicChange, change_of
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import CREATE_TOPICS, DESCRIBE_CONFIGS, LIST_OFFSETS, METADATA, FakeCluster
 from tests.unit.helpers.logs import new_records
 

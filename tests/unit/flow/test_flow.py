@@ -16,12 +16,13 @@ from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.ledger import store
 from heliograph.ledger.counts import Past, Start
-from heliograph.ledger.formats import Trouble
-from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.loss_outcomes import Outcome
 from heliograph.ledger.model import LedgerRow
-from heliograph.ledger.runs import OpenPage, Page, Run
-from heliograph.ledger.unreadable_records import RefusedRecords
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.page import Page, Run
+from heliograph.ledger.records.trouble import Trouble
+from heliograph.ledger.records.unreadable_records import RefusedRecords
+from heliograph.ledger.runs import OpenPage
 from tests.unit.helpers.logs import ENTRY
 
 LOST = {"position": 0, "log_start": 6, "log_end": 10}

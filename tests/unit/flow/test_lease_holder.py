@@ -6,7 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -17,10 +17,12 @@ from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.flow.restarts import Restarts
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger import formats, store
-from heliograph.ledger.lease import Lease, LeaseState, Process
+from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.process_identity import is_gone, this_process
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.table import parse_ledger
 from tests.fake_cluster import PRODUCE, FakeCluster
 from tests.unit.helpers.lanes import GROUP, LEDGER, run
 
@@ -107,7 +109,7 @@ async def contenders(*names: str) -> AsyncIterator[tuple[FakeCluster, Watch, lis
 
 
 def leases(cluster: FakeCluster) -> list[Lease]:
-    found = [formats.parse_ledger(GROUP, item.key, item.value) for item in cluster.partition(LEDGER, 0).records()]
+    found = [parse_ledger(GROUP, item.key, item.value) for item in cluster.partition(LEDGER, 0).records()]
     return [record for record in found if isinstance(record, Lease)]
 
 
@@ -184,7 +186,7 @@ def test_a_leader_renews_and_steps_down_at_once_for_a_higher_term() -> None:
                 await cluster.wait_until(lambda: first.flow.ledger.end == cluster.partition(LEDGER, 0).end)
                 assert first.lease_holder.leads()
             other = replace(leases(cluster)[-1], holder=Process(owner="z", host="z", pid=3), term=2)
-            cluster.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, other))])
+            cluster.append(LEDGER, 0, [NewRecord(0, *other.encode(GROUP))])
             await asyncio.wait_for(holding, 5)
             assert not first.lease_holder.leads()
 
@@ -233,22 +235,24 @@ def test_a_renewal_that_lands_beside_a_bid_keeps_the_winner_waiting(monkeypatch:
             await second.open()
             late = leases(cluster)[-1]
             watch.now += 6.0
-            write = store.write_lease
+            write = store.write_records
 
-            async def write_after_the_renewal(target: Cluster, topic: str, group_id: str, bid: Lease) -> int:
-                cluster.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, late))])
-                return await write(target, topic, group_id, bid)
+            async def write_after_the_renewal(
+                target: Cluster, topic: str, group_id: str, records: Iterable[LedgerRecord], *, now_ms: int
+            ) -> int:
+                cluster.append(LEDGER, 0, [NewRecord(0, *late.encode(GROUP))])
+                return await write(target, topic, group_id, records, now_ms=now_ms)
 
             async def sleep(seconds: float) -> None:
                 waited.append(seconds)
                 watch.now += seconds
 
             waited: list[float] = []
-            monkeypatch.setattr(store, "write_lease", write_after_the_renewal)
+            monkeypatch.setattr(store, "write_records", write_after_the_renewal)
             monkeypatch.setattr("heliograph.flow.lease_holder.asyncio.sleep", sleep)
             assert not await second.lease_holder.bid()
             assert waited == [6.0]
-            monkeypatch.setattr(store, "write_lease", write)
+            monkeypatch.setattr(store, "write_records", write)
             assert await second.lease_holder.bid()
             assert waited == [6.0]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.client.ledger import translate_groups
+from heliograph.client.ledger import Knowledge, translate_groups
 from heliograph.config import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.control.checkpoints import GroupCheckpoints
@@ -18,11 +18,13 @@ from heliograph.control.offset_syncs import OffsetSyncs
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane.lane import Lane
-from heliograph.ledger import formats, store
+from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
-from heliograph.ledger.mm2_records import Checkpoint
+from heliograph.ledger.mm2.internal_records import Checkpoint
 from heliograph.ledger.model import EpochTerms
 from heliograph.ledger.partition_remap import SAME
+from heliograph.ledger.records.producer_claim import ProducerClaim
+from heliograph.ledger.records.table import parse_ledger
 from heliograph.views.groups import read_groups
 from tests.fake_cluster import FakeCluster
 from tests.fake_cluster.group import FakeGroup
@@ -62,9 +64,9 @@ class RemappedFlow:
         finally:
             flow.close()
 
-    def claims(self) -> list[formats.ProducerClaim]:
-        found = [formats.parse_ledger(GROUP, r.key, r.value) for r in self.target.partition(LEDGER, 0).records()]
-        return [word for word in found if isinstance(word, formats.ProducerClaim)]
+    def claims(self) -> list[ProducerClaim]:
+        found = [parse_ledger(GROUP, r.key, r.value) for r in self.target.partition(LEDGER, 0).records()]
+        return [word for word in found if isinstance(word, ProducerClaim)]
 
 
 @asynccontextmanager
@@ -133,7 +135,8 @@ def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and
             written = [Checkpoint.parse(r.key, r.value) for r in world.target.partition(CHECKPOINTS, 0).records()]
             assert {item.partition: item.downstream for item in written if item is not None} == found
             await store.read_on(flow.target, LEDGER, flow.ledger)
-            offsets = (await translate_groups(flow.target, "a", flow.ledger, flow.flow.policy, lambda _: True))["g"]
+            known = Knowledge(flow.ledger, None)
+            offsets = (await translate_groups(flow.target, "a", known, flow.flow.policy, lambda _: True))["g"]
             assert {where.partition: place.offset for where, place in offsets.items()} == found
             assert sum(place.reread for place in offsets.values()) == again
             [view] = (await read_groups(world.settings())).views
@@ -160,7 +163,8 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
             assert found.keys() == {1}
             await store.read_on(flow.target, LEDGER, flow.ledger)
-            offsets = (await translate_groups(flow.target, "a", flow.ledger, flow.flow.policy, lambda _: True))["g"]
+            known = Knowledge(flow.ledger, None)
+            offsets = (await translate_groups(flow.target, "a", known, flow.flow.policy, lambda _: True))["g"]
             assert {where.partition: place.offset for where, place in offsets.items()} == found
             [view] = (await read_groups(world.settings())).views
             assert {place.target_partition: place.translated for place in view.places} == {0: None, **found}
@@ -171,10 +175,10 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
 def test_of_two_claims_of_a_row_the_first_counts() -> None:
     ledger = Ledger(group_id=GROUP)
     for token, producer_id, row in (("a", 1, 0), ("b", 2, 1), ("c", 3, 1), ("d", 4, 0)):
-        claim = formats.ProducerClaim(
+        claim = ProducerClaim(
             token=token, producer_id=producer_id, source_cluster_id="S", target_cluster_id="T", row=row
         )
-        ledger.take(*formats.encode_claim(GROUP, claim))
+        ledger.take(*claim.encode(GROUP))
     found = [ledger.claim_of(row) for row in range(3)]
     assert [claim.producer_id if claim else None for claim in found] == [1, 2, None]
 

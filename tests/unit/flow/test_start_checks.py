@@ -20,8 +20,9 @@ from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.catalogue import Catalogue, TopicMeta
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
-from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.entry import encode_entry, encode_entry_key
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.producer_claim import ProducerClaim
 from tests.fake_cluster import FETCH, Call, FakeCluster
 from tests.unit.helpers.logs import ENTRY
 
@@ -93,9 +94,9 @@ class Other:
             lease_ms=6000,
         )
         pairs = (
-            formats.encode_claim(GROUP, formats.ProducerClaim(token="x", producer_id=1, **self.claim)),
-            formats.encode_lease(GROUP, lease),
-            (formats.encode_entry_key(GROUP, self.topic, 0), formats.encode_entry(self.entry)),
+            ProducerClaim(token="x", producer_id=1, **self.claim).encode(GROUP),
+            lease.encode(GROUP),
+            (encode_entry_key(GROUP, self.topic, 0), encode_entry(self.entry)),
         )
         return [NewRecord(0, key, value) for key, value in pairs]
 

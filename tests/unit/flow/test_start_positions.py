@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.flow import count_opening
 from heliograph.kafka.batch import NewRecord
-from heliograph.ledger.position_requests import SelectionSeen
+from heliograph.ledger.records.selection_seen import SelectionSeen
 from tests.fake_cluster import LIST_OFFSETS
 from tests.unit.helpers.logs import new_records
 from tests.unit.helpers.placed import LEDGER, PositionsOnFakes, a_world, places

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from heliograph.flow.target_cut import Cut, copied_of, find_cut
 from heliograph.kafka.batch import BatchHeader, encode_batch, parse_header
-from heliograph.ledger.model import SEQUENCE_MODULUS, Entry
-from heliograph.ledger.runs import OpenPage, Page, Run
+from heliograph.ledger.model import SEQUENCE_MODULUS
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Page, Run
+from heliograph.ledger.runs import OpenPage
 from tests.unit.helpers.logs import ENTRY, PRODUCER_ID, new_records
 
 STRANGER = 99

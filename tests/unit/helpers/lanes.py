@@ -11,8 +11,12 @@ from typing import Any, Self
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane import lane as lane_module
 from heliograph.lane.lane import Lane
-from heliograph.ledger import formats
-from heliograph.ledger.model import Assignment, Entry, EpochTerms, FlowTerms, LedgerRow
+from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow
+from heliograph.ledger.records.entry import Entry, EntryRecord
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.order import Order
+from heliograph.ledger.records.table import parse_ledger
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import Call, FakeCluster
 
 FLOW, GROUP, OWNER, CONNECTOR = "a->b", "a-mm2", "owner", "MirrorSourceConnector"
@@ -116,18 +120,15 @@ class LaneOnFakes:
             await asyncio.gather(running.task, return_exceptions=True)
 
     def order(self, *, owner: str = OWNER, end_epoch: int = 3) -> None:
-        key, value = formats.encode_order(GROUP, formats.Order(owner=owner, end_epoch=end_epoch))
+        key, value = Order(owner=owner, end_epoch=end_epoch).encode(GROUP)
         self.target.append(LEDGER, 0, [NewRecord(0, key, value)])
 
     def copied(self, partition: int = 0) -> list[int]:
         """The numbers of the records on the target."""
         return [int((value or b"-1").split()[0]) for value in self.target.partition("a.t", partition).values()]
 
-    def ledger(self) -> list[formats.LedgerRecord | None]:
-        return [
-            formats.parse_ledger(GROUP, record.key, record.value)
-            for record in self.target.partition(LEDGER, 0).records()
-        ]
+    def ledger(self) -> list[LedgerRecord | None]:
+        return [parse_ledger(GROUP, record.key, record.value) for record in self.target.partition(LEDGER, 0).records()]
 
 
 class Running:
@@ -153,13 +154,11 @@ class Running:
 
     async def until_entry(self, n: int) -> None:
         """Wait until the ledger says that so many records were copied."""
-        await self.until(
-            lambda: any(isinstance(r, formats.EntryRecord) and r.entry.n == n for r in self._world.ledger())
-        )
+        await self.until(lambda: any(isinstance(r, EntryRecord) and r.entry.n == n for r in self._world.ledger()))
 
     async def until_trouble(self) -> None:
         """Wait until the lane has told in the ledger that it gave a partition back."""
-        await self.until(lambda: any(isinstance(r, formats.Trouble) and r.final for r in self._world.ledger()))
+        await self.until(lambda: any(isinstance(r, Trouble) and r.final for r in self._world.ledger()))
 
     async def end(self) -> list[LedgerRow]:
         self.rows = await asyncio.wait_for(self.task, PATIENCE_S)

@@ -22,7 +22,8 @@ from heliograph.kafka.batch import (
 )
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
 from heliograph.kafka.compression import compress
-from heliograph.ledger.model import Assignment, Entry, LedgerRow
+from heliograph.ledger.model import Assignment, LedgerRow
+from heliograph.ledger.records.entry import Entry
 from heliograph.ledger.runs import OpenPage
 
 PRODUCER_ID = 4711

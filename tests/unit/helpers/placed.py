@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from heliograph.config import Settings, parse_settings
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord, encode_batch
-from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.mm2.positions import encode_position_key, encode_position_value, parse_position
+from heliograph.ledger.records.entry import encode_entry, encode_entry_key
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
 from heliograph.recovery import positions
 from heliograph.recovery.positions import Origin, Planner
 from tests.fake_cluster import FakeCluster
@@ -77,20 +78,20 @@ class PositionsOnFakes:
         moved = entry.moved(
             n=entry.n + len(records), source_offset=entry.source_offset + len(records), target_offset=end, our_end=end
         )
-        key, value = formats.encode_entry_key(GROUP, *where), formats.encode_entry(moved)
+        key, value = encode_entry_key(GROUP, *where), encode_entry(moved)
         self.target.append(LEDGER, 0, [NewRecord(0, key, value)])
         self.store(moved.source_offset, topic, partition)
         await flow.take_rows([row_of(topic=topic, partition=partition, entry=moved, records=len(records))])
 
     def store(self, position: int, topic: str = "t", partition: int = 0) -> None:
-        key = formats.encode_position_key("a", topic, partition)
-        self.target.append(OFFSETS, 0, [NewRecord(0, key, formats.encode_position_value(position))])
+        key = encode_position_key("a", topic, partition)
+        self.target.append(OFFSETS, 0, [NewRecord(0, key, encode_position_value(position))])
 
     def stored(self) -> dict[tuple[str, int], int]:
         found: dict[tuple[str, int], int] = {}
         for record in self.target.partition(OFFSETS, 0).records():
             assert record.key is not None
-            parsed = formats.parse_position(record.key, record.value)
+            parsed = parse_position(record.key, record.value)
             assert parsed is not None
             (_, _, topic, partition), position = parsed
             found.pop((topic, partition), None)
@@ -109,7 +110,7 @@ class PositionsOnFakes:
         """Somebody else's, of another host."""
         who = Process(owner="other", host="h9", pid=99)
         lease = Lease(holder=who, term=term, state=state, since_ms=0, time_ms=time_ms, lease_ms=400)
-        self.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))])
+        self.target.append(LEDGER, 0, [NewRecord(0, *lease.encode(GROUP))])
 
     async def change(self, plan: Planner, more: str = "", *, execute: bool = True) -> positions.ChangedPositions:
         settings = self.settings(more)

@@ -7,8 +7,14 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from heliograph.ledger import formats
-from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.positions import encode_position_key, encode_position_value
+from heliograph.ledger.records.entry import encode_entry, encode_entry_key
+from heliograph.ledger.records.order import Order
+from heliograph.ledger.records.page import encode_page
+from heliograph.ledger.records.producer_claim import ProducerClaim
+from heliograph.ledger.records.throttle import Throttle
+from heliograph.ledger.records.trouble import Trouble
 from tests.unit.ledger import test_formats as honest
 
 GROUP = "g"
@@ -21,36 +27,33 @@ class Sample(NamedTuple):
 
 def ledger_samples() -> list[Sample]:
     """A record of every kind that a ledger has."""
-    claim = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
+    claim = ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
     records = [
-        (formats.encode_entry_key(GROUP, "foo", 7), formats.encode_entry(honest.ENTRY)),
-        (formats.encode_entry_key(GROUP, "foo", 7), formats.encode_entry(honest.ENTRY.moved(modulo=3))),
-        formats.encode_order(GROUP, formats.Order(owner="me", end_epoch=9)),
-        formats.encode_lease(GROUP, honest.LEASE),
-        formats.encode_standby(GROUP, honest.STANDBY),
-        formats.encode_trouble(GROUP, honest.TROUBLE),
-        formats.encode_trouble(
-            GROUP,
-            formats.Trouble(
-                topic="foo",
-                partition=7,
-                code="FOREIGN_WRITES",
-                text="x",
-                final=False,
-                details={"records": 2, "target_start": 3, "target_end": 5},
-            ),
-        ),
-        formats.encode_throttle(GROUP, formats.Throttle(cluster="B", client_id="c", muted_ms=2500, time_ms=1)),
-        formats.encode_claim(GROUP, claim),
-        formats.encode_condition(GROUP, honest.CONDITION),
-        formats.encode_loss(GROUP, honest.LOSS),
-        formats.encode_acls(GROUP, honest.ACLS),
-        formats.encode_seen(GROUP, honest.CONTACT),
-        formats.encode_seen(GROUP, honest.LOG_ENDS),
-        formats.encode_seen(GROUP, honest.CHANGE),
-        formats.encode_seen(GROUP, honest.GROUP),
-        formats.encode_page(GROUP, "foo", 7, 100, honest.PAGE),
-        formats.encode_page(GROUP, "foo", 7, 100, honest.PAGE, is_former=True),
+        (encode_entry_key(GROUP, "foo", 7), encode_entry(honest.ENTRY)),
+        (encode_entry_key(GROUP, "foo", 7), encode_entry(honest.ENTRY.moved(modulo=3))),
+        Order(owner="me", end_epoch=9).encode(GROUP),
+        honest.LEASE.encode(GROUP),
+        honest.STANDBY.encode(GROUP),
+        honest.TROUBLE.encode(GROUP),
+        Trouble(
+            topic="foo",
+            partition=7,
+            code="FOREIGN_WRITES",
+            text="x",
+            final=False,
+            details={"records": 2, "target_start": 3, "target_end": 5},
+        ).encode(GROUP),
+        Throttle(cluster="B", client_id="c", muted_ms=2500, time_ms=1).encode(GROUP),
+        claim.encode(GROUP),
+        honest.CONDITION.encode(GROUP),
+        honest.LOSS.encode(GROUP),
+        honest.ACLS.encode(GROUP),
+        honest.CONTACT.encode(GROUP),
+        honest.LOG_ENDS.encode(GROUP),
+        honest.CHANGE.encode(GROUP),
+        honest.GROUP.encode(GROUP),
+        encode_page(GROUP, "foo", 7, 100, honest.PAGE),
+        encode_page(GROUP, "foo", 7, 100, honest.PAGE, is_former=True),
         honest.WISH.encode(GROUP),
         honest.ASKED.encode(GROUP),
     ]
@@ -58,7 +61,7 @@ def ledger_samples() -> list[Sample]:
 
 
 def position_samples() -> list[Sample]:
-    return [Sample(formats.encode_position_key("A", "foo", 7), formats.encode_position_value(42))]
+    return [Sample(encode_position_key("A", "foo", 7), encode_position_value(42))]
 
 
 def mm2_samples() -> list[Sample]:

@@ -16,7 +16,7 @@ from heliograph.flow.throttling import QUIET_S, Throttling
 from heliograph.kafka.connection import MAX_MUTED_S
 from heliograph.kafka.throttle import MutedTime
 from heliograph.lane import fetcher, sender
-from heliograph.ledger import formats
+from heliograph.ledger.records.throttle import Throttle
 from tests.fake_cluster import API_VERSIONS, FETCH, PRODUCE, Call, FakeCluster
 from tests.unit.helpers.lanes import HEAVY, LaneOnFakes, is_data, numbers, recent, run
 from tests.unit.kafka.test_connection import ask, connected, echo, frame, read_request, silent
@@ -152,8 +152,8 @@ def connections(cluster: FakeCluster) -> int:
     return sum(call.api_key == API_VERSIONS for call in cluster.calls)
 
 
-def throttles(world: LaneOnFakes) -> list[formats.Throttle]:
-    return [record for record in world.ledger() if isinstance(record, formats.Throttle)]
+def throttles(world: LaneOnFakes) -> list[Throttle]:
+    return [record for record in world.ledger() if isinstance(record, Throttle)]
 
 
 @pytest.mark.usefixtures("own_worker")

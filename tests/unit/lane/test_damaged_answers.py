@@ -16,7 +16,7 @@ from heliograph.kafka.compression import Codec, compress, decompress
 from heliograph.kafka.isolation import visible_batches
 from heliograph.lane.batches.records import reencode
 from heliograph.lane.batches.singles import merge_singles
-from heliograph.ledger import formats
+from heliograph.ledger.records.table import iter_ledger
 from tests.fake_cluster import FETCH, Call, FakePartition
 from tests.unit.helpers.damage import mended
 from tests.unit.helpers.lanes import LEDGER, PRODUCER_ID, LaneOnFakes, numbers, recent, run
@@ -172,7 +172,7 @@ def test_a_damaged_ledger_batch_is_an_error() -> None:
     batch = encode_batch(new_records(0, 2))
     batch[-1] ^= 1
     with pytest.raises(CorruptBatch, match="wrong checksum"):
-        list(formats.iter_ledger(memoryview(batch), 0))
+        list(iter_ledger(memoryview(batch), 0))
 
 
 @pytest.mark.usefixtures("own_worker")

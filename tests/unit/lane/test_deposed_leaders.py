@@ -18,7 +18,7 @@ from heliograph.kafka.batch import NewRecord, encode_batch, rewrite_header
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lane import leader_watch
 from heliograph.ledger import store
-from heliograph.ledger.model import Entry
+from heliograph.ledger.records.entry import Entry
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, FakeCluster
 from tests.unit.helpers.flows import flow_between
 from tests.unit.helpers.lanes import PRODUCER_ID, LaneOnFakes, numbers, recent, run

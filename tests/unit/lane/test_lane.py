@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
+from heliograph.kafka.partitioner import partition_for
 from heliograph.kafka.types import NO_TOPIC_ID
 from heliograph.lane.lane import Lane
-from heliograph.ledger import formats
+from heliograph.ledger.records.entry import EntryRecord
+from heliograph.ledger.records.page import PageRecord
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call
 from tests.fake_cluster.partition import as_transactional
 from tests.unit.helpers.lanes import HEAVY, LEDGER, OFFSETS, PRODUCER_ID, LaneOnFakes, is_data, numbers, recent, run
@@ -132,7 +134,7 @@ def test_positions_and_ledger_are_written_in_their_formats_and_the_ledger_first(
             world.source.append("t", 0, recent(0, 5))
             async with world.lane() as lane:
                 await lane.until_copied(5)
-            entries = [record for record in world.ledger() if isinstance(record, formats.EntryRecord)]
+            entries = [record for record in world.ledger() if isinstance(record, EntryRecord)]
             last = entries[-1]
             assert (last.topic, last.partition) == ("t", 0)
             assert last.entry.moved(time_ms=0) == lane.rows[0].entry
@@ -145,7 +147,7 @@ def test_positions_and_ledger_are_written_in_their_formats_and_the_ledger_first(
                 for record in world.target.partition(OFFSETS, index).records()
                 if record.key == key
             ]
-            assert {index for index, _ in stored} == {formats.partition_for(key, 5)}
+            assert {index for index, _ in stored} == {partition_for(key, 5)}
             assert stored[-1][1].value == b'{"offset":4}'
             written = [
                 topic.name
@@ -179,12 +181,12 @@ def test_a_flush_that_is_larger_than_the_ledger_takes_at_once_is_cut_before_it_i
                 world.source.append("t", index, recent(1, 1, size=HEAVY), gap=1)  # a gap ends a run: a page is written
             async with world.lane(append_bytes=limit) as lane:
                 await lane.until_copied(*[2] * count)
-                await lane.until(lambda: sum(isinstance(item, formats.PageRecord) for item in world.ledger()) >= count)
+                await lane.until(lambda: sum(isinstance(item, PageRecord) for item in world.ledger()) >= count)
             log, names = world.target.partition(LEDGER, 0), world.ledger()
             for header in log.headers():
                 batch = [item for item in names[header.base_offset : header.next_offset] if item is not None]
-                pages = {item.partition for item in batch if isinstance(item, formats.PageRecord)}
-                assert pages <= {item.partition for item in batch if isinstance(item, formats.EntryRecord)}
+                pages = {item.partition for item in batch if isinstance(item, PageRecord)}
+                assert pages <= {item.partition for item in batch if isinstance(item, EntryRecord)}
             assert refused == []
             assert max(map(len, log.batches)) <= limit
 

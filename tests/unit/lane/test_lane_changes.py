@@ -15,8 +15,8 @@ import pytest
 from heliograph.driver import driver as driver_module
 from heliograph.flow import supervisor as life_module
 from heliograph.flow.supervisor import DriverServices, FlowSupervisor
-from heliograph.ledger.lease import Process
-from heliograph.ledger.source_snapshot import ChangeKind, TopicChange
+from heliograph.ledger.records.lease import Process
+from heliograph.ledger.records.topic_change import ChangeKind, TopicChange
 from tests.unit.driver.test_driver import Executors, driver_on
 from tests.unit.flow.test_flow import driver as flow_driver
 from tests.unit.helpers.lanes import LaneOnFakes, recent, run

@@ -10,7 +10,7 @@ import pytest
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.lane import settler
 from heliograph.lane.settling_room import SETTLING_PARTITIONS
-from heliograph.ledger import formats
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, Call, Cut, FakeCluster
 from tests.unit.helpers.lanes import HEAVY, PRODUCER_ID, LaneOnFakes, is_data, numbers, recent, run
 
@@ -356,7 +356,7 @@ def test_foreign_records_that_are_gone_and_as_many_of_ours_in_their_place(copied
             entry = lane.rows[0].entry
             world.target.append("a.t", 0, recent(1000, 2))
             async with world.lane(world.assignments(entry)) as lane:
-                await lane.until(lambda: any(isinstance(word, formats.Trouble) for word in world.ledger()))
+                await lane.until(lambda: any(isinstance(word, Trouble) for word in world.ledger()))
                 world.target.partition("a.t", 0).truncate(copied)
                 world.source.append("t", 0, recent(copied, 2))
                 await lane.until_entry(copied + 2)

@@ -13,8 +13,8 @@ from heliograph.clock import host_clock
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane import leader_watch
 from heliograph.lane.lane import Lane
-from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import FETCH, Call
 from tests.unit.helpers.lanes import GROUP, LEDGER, OWNER, LaneOnFakes, numbers, recent, run
 
@@ -24,7 +24,7 @@ TERM = 4
 def renew(world: LaneOnFakes, owner: str = OWNER, term: int = TERM) -> None:
     holder = Process(owner=owner, host="h", pid=1)
     lease = Lease(holder=holder, term=term, state=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
-    world.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))])
+    world.target.append(LEDGER, 0, [NewRecord(0, *lease.encode(GROUP))])
 
 
 def test_a_lane_ends_at_once_when_another_leads() -> None:
@@ -148,7 +148,7 @@ def test_where_two_lanes_write_at_once_the_log_is_exact_and_the_second_writer_is
         return [
             record.text
             for record in world.ledger()
-            if isinstance(record, formats.Trouble) and record.code == "SECOND_WRITER" and not record.final
+            if isinstance(record, Trouble) and record.code == "SECOND_WRITER" and not record.final
         ]
 
     run(test())

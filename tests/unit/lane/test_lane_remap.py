@@ -12,10 +12,11 @@ import pytest
 
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane import settler
-from heliograph.ledger import formats
 from heliograph.ledger.ledger import Ledger
-from heliograph.ledger.model import Assignment, Entry, LedgerRow
+from heliograph.ledger.model import Assignment, LedgerRow
 from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID, ROWS_OF_A_TURN, row_of, target_partition
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, Cut
 from tests.unit.helpers.lanes import (
     GROUP,
@@ -96,7 +97,7 @@ class Spread(LaneOnFakes):
         return ledger
 
     def troubles(self) -> list[str]:
-        return [word.code for word in self.ledger() if isinstance(word, formats.Trouble) and word.code]
+        return [word.code for word in self.ledger() if isinstance(word, Trouble) and word.code]
 
     def is_exact(self, count: int) -> bool:
         return self.arrived() == {partition: numbers(count) for partition in range(self.sources)}
@@ -344,7 +345,7 @@ def test_records_of_strangers_are_named_and_those_of_neighbours_are_not() -> Non
                 await until_exact(lane, world, 2)
                 await lane.until(lambda: bool(world.troubles()))
             assert set(world.troubles()) == {"FOREIGN_WRITES"}
-            told = [word for word in world.ledger() if isinstance(word, formats.Trouble) and word.code]
+            told = [word for word in world.ledger() if isinstance(word, Trouble) and word.code]
             assert {word.partition for word in told} <= {0, 3, 6}
             assert {word.details["records"] for word in told} == {2}
             world.check_translations()

@@ -12,8 +12,9 @@ import pytest
 from heliograph.kafka.batch import encode_batch, parse_header
 from heliograph.lane.errors import CORRUPT_TRIES
 from heliograph.lane.lane import Lane
-from heliograph.ledger import formats
-from heliograph.ledger.model import Entry, LedgerRow
+from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SILENCE, Call
 from tests.fake_cluster.partition import as_transactional
 from tests.unit.helpers.lanes import GROUP, HEAVY, LEDGER, OFFSETS, PRODUCER_ID, LaneOnFakes, numbers, recent, run
@@ -65,7 +66,7 @@ async def released(world: LaneOnFakes, *entries: Entry, **terms: Any) -> LedgerR
     async with world.lane(world.assignments(*entries), **terms) as lane:
         await lane.until_trouble()
     assert lane.rows[0].state == "released"
-    trouble = next(record for record in world.ledger() if isinstance(record, formats.Trouble) and record.final)
+    trouble = next(record for record in world.ledger() if isinstance(record, Trouble) and record.final)
     assert (trouble.topic, trouble.partition, trouble.code) == ("t", 0, lane.rows[0].error_code)
     assert trouble.text == lane.rows[0].error_text
     return lane.rows[0]
@@ -475,7 +476,7 @@ def test_a_row_says_how_far_the_stored_position_lags() -> None:
 
 def told(world: LaneOnFakes) -> list[str]:
     """What the lane said of its troubles; nothing means that one is over."""
-    return [record.text for record in world.ledger() if isinstance(record, formats.Trouble)]
+    return [record.text for record in world.ledger() if isinstance(record, Trouble)]
 
 
 def test_a_count_of_another_rule_is_settled_by_its_own_and_given_back() -> None:
@@ -497,7 +498,7 @@ def test_a_count_of_another_rule_is_settled_by_its_own_and_given_back() -> None:
             assert (row.entry.source_offset, row.entry.n, row.entry.count) == (5, 4, 0)
             assert world.copied() == numbers(4)
 
-    def troubles(world: LaneOnFakes) -> list[formats.Trouble]:
-        return [record for record in world.ledger() if isinstance(record, formats.Trouble)]
+    def troubles(world: LaneOnFakes) -> list[Trouble]:
+        return [record for record in world.ledger() if isinstance(record, Trouble)]
 
     run(test())

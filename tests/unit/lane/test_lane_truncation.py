@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from heliograph.lane import fetcher
-from heliograph.ledger import formats
-from heliograph.ledger.losses import Loss
 from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.records.entry import EntryRecord
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import Call
 from tests.unit.helpers.lanes import LaneOnFakes, numbers, recent, run
 
@@ -155,7 +156,7 @@ def test_a_marker_at_the_end_is_of_the_epoch_that_counts(fetch_version: int) -> 
 
 
 def lane_position(world: LaneOnFakes) -> int:
-    entries = [record.entry for record in world.ledger() if isinstance(record, formats.EntryRecord)]
+    entries = [record.entry for record in world.ledger() if isinstance(record, EntryRecord)]
     return entries[-1].source_offset if entries else -1
 
 
@@ -231,7 +232,7 @@ def test_a_leader_that_learns_of_the_epoch_goes_on(fetch_version: int) -> None:
 
 
 def told(world: LaneOnFakes) -> list[str]:
-    return [record.text for record in world.ledger() if isinstance(record, formats.Trouble | Loss)]
+    return [record.text for record in world.ledger() if isinstance(record, Trouble | Loss)]
 
 
 def test_a_broker_that_knows_no_leader_epochs_is_copied_from() -> None:

@@ -16,7 +16,8 @@ from heliograph.errors import CorruptBatch, DataError
 from heliograph.kafka.batch import HEADER_SIZE, check_crc, encode_batch, parse_header
 from heliograph.kafka.codec.k01_fetch import AbortedTransaction, FetchedPartition
 from heliograph.lane.partition_copy import MAX_IN_FLIGHT, TRANSITIONS, CopyState, PartitionCopy
-from heliograph.ledger.model import MEMORY_MS, SEQUENCE_MODULUS, Entry
+from heliograph.ledger.model import MEMORY_MS, SEQUENCE_MODULUS
+from heliograph.ledger.records.entry import Entry
 from tests.fake_cluster.partition import FakePartition, as_transactional
 from tests.unit.helpers.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, new_records, plain_batch
 

@@ -15,9 +15,8 @@ from heliograph.driver.rate_shares import FLOOR, plan_shares, share_out
 from heliograph.flow.throttling import Throttling
 from heliograph.lane import flusher
 from heliograph.lane.rate_limiter import BURST_S, PORTION_S, RateLimiter
-from heliograph.ledger import formats
-from heliograph.ledger.formats import LIMIT
 from heliograph.ledger.model import Assignment, EpochPlan
+from heliograph.ledger.records.throttle import LIMIT, Throttle
 from tests.fake_cluster import FETCH
 from tests.unit.driver.test_plan import assignment
 from tests.unit.helpers.lanes import HEAVY, LaneOnFakes, numbers, recent, run
@@ -196,8 +195,8 @@ def test_a_lane_keeps_to_its_share_tells_and_fetches_little_in_advance(monkeypat
     run(test())
 
 
-def told(world: LaneOnFakes) -> list[formats.Throttle]:
-    return [item for item in world.ledger() if isinstance(item, formats.Throttle) and item.cluster == LIMIT]
+def told(world: LaneOnFakes) -> list[Throttle]:
+    return [item for item in world.ledger() if isinstance(item, Throttle) and item.cluster == LIMIT]
 
 
 @pytest.mark.usefixtures("own_worker")

@@ -18,10 +18,11 @@ from heliograph.lane.batches.records import reencode
 from heliograph.lane.partition_copy import Piece
 from heliograph.lane.refused_records import KEY_BYTES, MAX_STRETCH, refused_by_source, refused_by_target
 from heliograph.ledger.counts import Past, pages_at_opening
-from heliograph.ledger.ledger import Grade, PartitionLedger
 from heliograph.ledger.model import LedgerRow
-from heliograph.ledger.rejected_records import Rejected, rejected_of
+from heliograph.ledger.partition_ledger import PartitionLedger
+from heliograph.ledger.records.rejected_record import Rejected, rejected_of
 from heliograph.ledger.runs import OpenPage
+from heliograph.ledger.translation import Grade
 from tests.fake_cluster import PRODUCE, Call
 from tests.unit.helpers.lanes import HEAVY, LaneOnFakes, is_data, numbers, recent, run
 from tests.unit.helpers.logs import ENTRY

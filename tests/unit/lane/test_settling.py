@@ -17,8 +17,9 @@ from heliograph.lane import settling as settle_module
 from heliograph.lane.partition_copy import PartitionCopy
 from heliograph.lane.settling import Settled, settle
 from heliograph.ledger.lineage import Lineage
-from heliograph.ledger.model import Assignment, Entry
-from heliograph.ledger.runs import Run
+from heliograph.ledger.model import Assignment
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Run
 from heliograph.ledger.tail import Unsettled, read_tails
 from tests.unit.helpers.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, kept_as, new_records, plain_batch
 

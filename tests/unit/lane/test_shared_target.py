@@ -11,8 +11,10 @@ import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.lane.batches.provenance import KEY, mark_of
-from heliograph.ledger import formats
+from heliograph.ledger.mm2.positions import encode_position_key
 from heliograph.ledger.model import LedgerRow
+from heliograph.ledger.records.entry import EntryRecord
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster import FETCH, LIST_OFFSETS, PRODUCE, Call, Cut
 from tests.unit.helpers.lanes import HEAVY, PRODUCER_ID, LaneOnFakes, Running, is_data, recent, run
 
@@ -54,7 +56,7 @@ def assert_runs_are_exact(world: LaneOnFakes, row: LedgerRow) -> None:
 
 
 def troubles(world: LaneOnFakes) -> set[str]:
-    return {record.code for record in world.ledger() if isinstance(record, formats.Trouble)}
+    return {record.code for record in world.ledger() if isinstance(record, Trouble)}
 
 
 def test_records_of_others_between_ours_cost_no_settling() -> None:
@@ -236,9 +238,7 @@ def test_the_position_passes_what_comes_home_and_is_stored() -> None:
                 world.source.append("t", 0, come_home(number, size=HEAVY))
             async with shared_lane(world) as lane:
                 await lane.until(
-                    lambda: any(
-                        isinstance(r, formats.EntryRecord) and r.entry.source_offset == 150 for r in world.ledger()
-                    )
+                    lambda: any(isinstance(r, EntryRecord) and r.entry.source_offset == 150 for r in world.ledger())
                 )
                 world.source.append("t", 0, [*come_home(150), *recent(151), *come_home(152)])
                 await lane.until_entry(1)
@@ -246,7 +246,7 @@ def test_the_position_passes_what_comes_home_and_is_stored() -> None:
             assert copied(world) == [151]
             assert (row.entry.source_offset, row.entry.source_end, row.unwritten) == (153, 153, 0)
             assert row.left_out == 152
-            key = formats.encode_position_key("a", "t", 0, connector="MirrorSourceConnector")
+            key = encode_position_key("a", "t", 0, connector="MirrorSourceConnector")
             offsets = world.target.topics["mm2-offsets.a.internal"].partitions
             stored = [record.value for part in offsets for record in part.records() if record.key == key]
             assert stored[-1] == b'{"offset":152}'

@@ -10,7 +10,7 @@ import pytest
 
 from heliograph.kafka.batch import NewRecord, encode_batch
 from heliograph.lane import settler
-from heliograph.ledger.model import Entry
+from heliograph.ledger.records.entry import Entry
 from tests.fake_cluster import FETCH, PRODUCE, Call
 from tests.fake_cluster.partition import FakePartition
 from tests.unit.flow.test_lost_tails import WHERE, add, copied, copy_to

@@ -13,9 +13,11 @@ from heliograph.kafka.batch import NewRecord, encode_batch, parse_header
 from heliograph.lane import settler
 from heliograph.lane.lane import Lane
 from heliograph.lane.partition_copy import may_be_forgotten
-from heliograph.ledger import formats
-from heliograph.ledger.model import Assignment, Entry, EpochTerms, FlowTerms
+from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms
 from heliograph.ledger.partition_remap import COUNTS_OF_AN_ID, ROWS_OF_A_TURN
+from heliograph.ledger.records.entry import Entry, encode_entry, encode_entry_key
+from heliograph.ledger.records.table import parse_ledger
+from heliograph.ledger.records.trouble import Trouble
 from tests.fake_cluster.partition import FakePartition
 from tests.unit.helpers import lanes
 from tests.unit.helpers.lanes import PRODUCER_ID, numbers, recent, run
@@ -84,8 +86,8 @@ async def use_up(world: PositionsOnFakes, partition: int = 0) -> None:
     """The next leader finds the partition of "t" at the last count of its id."""
     async with world.leader() as flow:
         entry = flow.entries["t", partition].moved(count=LAST)
-    key = formats.encode_entry_key(GROUP, "t", partition)
-    world.target.append(LEDGER, 0, [NewRecord(0, key, formats.encode_entry(entry))])
+    key = encode_entry_key(GROUP, "t", partition)
+    world.target.append(LEDGER, 0, [NewRecord(0, key, encode_entry(entry))])
 
 
 async def copy_until(world: PositionsOnFakes, flow: FlowDriver, is_done: Callable[[], bool]) -> None:
@@ -107,8 +109,8 @@ def producers(partition: FakePartition) -> list[tuple[int, int]]:
 def has_given_back(world: PositionsOnFakes) -> bool:
     """Whether a lane has told that it gave a partition back."""
     records = world.target.partition(LEDGER, 0).records()
-    words = (formats.parse_ledger(GROUP, record.key, record.value) for record in records)
-    return any(isinstance(word, formats.Trouble) and word.final for word in words)
+    words = (parse_ledger(GROUP, record.key, record.value) for record in records)
+    return any(isinstance(word, Trouble) and word.final for word in words)
 
 
 def rows(world: PositionsOnFakes) -> list[int]:

@@ -24,7 +24,7 @@ from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.admin.groups import CLASSIC, GroupListing
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.copy_names import Rank, claims_of, may_clash, names_of, plan_groups, plan_names
-from heliograph.ledger.ledger import Translation
+from heliograph.ledger.translation import Translation
 from heliograph.preflight import topics as preflight
 from heliograph.preflight.applications import mirrored_topics
 from heliograph.recovery.forms import By

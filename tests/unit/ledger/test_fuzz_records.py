@@ -24,21 +24,30 @@ from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.driver.spark.arrow_rows import lanes_table
 from heliograph.errors import LeaseLost
-from heliograph.ledger import formats
 from heliograph.ledger.exposure import exposure_of
-from heliograph.ledger.kept_acls import KeptAcls
-from heliograph.ledger.lease import Lease, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.lineage import Lineage
 from heliograph.ledger.loss_outcomes import Outcome
-from heliograph.ledger.losses import Loss, loss_of
+from heliograph.ledger.losses import loss_of
 from heliograph.ledger.lost_records import lost_records
-from heliograph.ledger.mm2_offset_syncs import SyncRule, SyncStore
-from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.offset_syncs import SyncRule, SyncStore
+from heliograph.ledger.mm2.positions import (
+    encode_position_key,
+    encode_position_value,
+    is_connect_record,
+    parse_position,
+)
 from heliograph.ledger.model import Assignment, EpochPlan
-from heliograph.ledger.position_requests import PositionRequest, SelectionSeen, first_asked
-from heliograph.ledger.runs import Page
-from heliograph.ledger.source_snapshot import Contact, LogEnds, SeenGroup, TopicChange
+from heliograph.ledger.position_requests import first_asked
+from heliograph.ledger.records.entry import EntryRecord
+from heliograph.ledger.records.lease import Lease, Process
+from heliograph.ledger.records.ledger_record import LedgerRecord
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.page import Page, PageRecord
+from heliograph.ledger.records.selection_seen import SelectionSeen
+from heliograph.ledger.records.table import group_of, is_foreign, parse_ledger
+from heliograph.ledger.records.trouble import Trouble
 from tests.unit.helpers.record_samples import GROUP, Sample, ledger_samples, mm2_samples, position_samples, spoil
 from tests.unit.helpers.samples import BASE
 from tests.unit.kafka.test_fuzz import limits
@@ -73,39 +82,6 @@ def bounded(value: Any) -> bool:
             return isinstance(value, bytes)
 
 
-def encoded(record: formats.LedgerRecord) -> tuple[bytes, bytes | None]:
-    """A record as the product writes it."""
-    match record:
-        case formats.EntryRecord():
-            key = formats.encode_entry_key(GROUP, record.topic, record.partition)
-            return key, formats.encode_entry(record.entry)
-        case formats.PageRecord():
-            return formats.encode_page(
-                GROUP, record.topic, record.partition, record.start, record.page, is_former=record.is_former
-            )
-        case Loss():
-            return formats.encode_loss(GROUP, record)
-        case Contact() | LogEnds() | SeenGroup() | TopicChange():
-            return formats.encode_seen(GROUP, record)
-        case KeptAcls():
-            return formats.encode_acls(GROUP, record)
-        case PositionRequest() | SelectionSeen():
-            return record.encode(GROUP)
-        case _:
-            return _ENCODERS[type(record)](GROUP, record)
-
-
-_ENCODERS: dict[type, Callable[[str, Any], tuple[bytes, bytes | None]]] = {
-    formats.ProducerClaim: formats.encode_claim,
-    formats.Order: formats.encode_order,
-    formats.Trouble: formats.encode_trouble,
-    formats.Throttle: formats.encode_throttle,
-    formats.Condition: formats.encode_condition,
-    formats.StandbyRecord: formats.encode_standby,
-    Lease: formats.encode_lease,
-}
-
-
 @cache
 def honest() -> tuple[Sample, ...]:
     """One record of each kind whose newest, highest or first one counts."""
@@ -125,32 +101,32 @@ def ledger_case(chance: random.Random) -> str:
         ledger.take(*each)
     before = ledger.entries, ledger.claim, ledger.leadership.lease, dict(ledger.losses), ledger.contact_ms
     record = ledger.take(*sample, offset=1)
-    formats.is_connect_record(*sample)
-    formats.group_of(sample.key)
+    is_connect_record(*sample)
+    group_of(sample.key)
     if record is None:
         after = ledger.entries, ledger.claim, ledger.leadership.lease, dict(ledger.losses), ledger.contact_ms
         assert after == before
-        is_told = sample.value is None or formats.is_foreign(GROUP, sample.key)
+        is_told = sample.value is None or is_foreign(GROUP, sample.key)
         assert ledger.unreadable == (0 if is_told else 1)
         return "refused"
     assert bounded(record), record
-    assert formats.parse_ledger(GROUP, *encoded(record)) == record
+    assert parse_ledger(GROUP, *record.encode(GROUP)) == record
     _use(ledger, record)
     return type(record).__name__
 
 
-def _use(ledger: Ledger, record: formats.LedgerRecord) -> None:
+def _use(ledger: Ledger, record: LedgerRecord) -> None:
     """What drivers, lanes and views do with what stands in a ledger."""
     lost_records(ledger, Ledger(group_id=GROUP))
     exposure_of(ledger, {WHERE: 10})
     match record:
-        case formats.EntryRecord():
+        case EntryRecord():
             _use_entry(ledger, (record.topic, record.partition))
-        case formats.PageRecord():
+        case PageRecord():
             known = ledger.partition((record.topic, record.partition))
             known.take_entry(ENTRY)
             _use_entry(ledger, (record.topic, record.partition))
-        case formats.Trouble():
+        case Trouble():
             outcome = Outcome(record.code, record.text, ENTRY, record.details)
             loss_of(WHERE, outcome, flow="a->b", answer="", since_ms=0, now_ms=1).row()
         case Loss():
@@ -187,15 +163,15 @@ def _use_entry(ledger: Ledger, where: tuple[str, int]) -> None:
 
 def positions_case(chance: random.Random) -> str:
     sample = spoil(SAMPLES["positions"][0], chance)
-    formats.is_connect_record(*sample)
-    parsed = formats.parse_position(sample.key, sample.value) if sample.key is not None else None
+    is_connect_record(*sample)
+    parsed = parse_position(sample.key, sample.value) if sample.key is not None else None
     if parsed is None:
         return "refused"
     where, position = parsed
     assert bounded(parsed)
-    formats.encode_position_key(*where[1:], connector=where[0])
+    encode_position_key(*where[1:], connector=where[0])
     if position is not None:
-        assert formats.parse_position(sample.key or b"", formats.encode_position_value(position)) == parsed
+        assert parse_position(sample.key or b"", encode_position_value(position)) == parsed
     return "position"
 
 

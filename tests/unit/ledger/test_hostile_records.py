@@ -12,20 +12,24 @@ import pytest
 from heliograph.errors import LeaseLost
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger import formats, store
-from heliograph.ledger.lease import TERM_MAX, Leadership, Lease, Process
+from heliograph.ledger import store
+from heliograph.ledger.lease import Leadership
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import Outcome
 from heliograph.ledger.losses import loss_of
-from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
-from heliograph.ledger.runs import Page
-from heliograph.ledger.unreadable_records import NAMED, RefusedRecords
-from heliograph.ledger.untrusted_json import MAX_BYTES, MAX_DEPTH, parse_json
+from heliograph.ledger.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.positions import encode_position_key, parse_position
+from heliograph.ledger.records.entry import EntryRecord, encode_entry, encode_entry_key
+from heliograph.ledger.records.lease import TERM_MAX, Lease, Process
+from heliograph.ledger.records.page import Page
+from heliograph.ledger.records.table import parse_ledger
+from heliograph.ledger.records.unreadable_records import NAMED, RefusedRecords
+from heliograph.ledger.records.untrusted_json import MAX_BYTES, MAX_DEPTH, parse_json
 from tests.fake_cluster import FakeCluster
 from tests.unit.helpers.record_samples import GROUP, ledger_samples
 from tests.unit.ledger.test_formats import ENTRY, LEASE, PAGE, TROUBLE
 
-ENTRY_KEY = formats.encode_entry_key(GROUP, "foo", 7)
+ENTRY_KEY = encode_entry_key(GROUP, "foo", 7)
 DEEP = b"[" * 10_000
 
 
@@ -80,34 +84,34 @@ def test_json_that_is_honest_is_read(value: Any, is_escaped: bool) -> None:
         (DEEP, b"{}"),
         (b'["entry","g",' + DEEP, b'{"v":1}'),
         (ENTRY_KEY, DEEP),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), n=10**19),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), e=2**31),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), e=True),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), s=-1),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), s=2**63 - 1),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), t="34"),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), o=33.0),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), ms=2**62),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), st='","e":9,"x":"'),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), ru='","e":9,"x":"'),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), le="4294967296:0"),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), le="1_0:0"),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), le="٣:0"),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), mod=-1),
-        changed((ENTRY_KEY, formats.encode_entry(ENTRY)), v=True),
-        (b'["entry","g","foo",-1]', formats.encode_entry(ENTRY)),
-        (b'["entry","g","foo",7.0]', formats.encode_entry(ENTRY)),
-        (b'["entry","g","foo",2147483648]', formats.encode_entry(ENTRY)),
-        (b'["entry","g","foo",7,"more"]', formats.encode_entry(ENTRY)),
-        (b'["entry","g",["foo"],7]', formats.encode_entry(ENTRY)),
-        (b'["entry","g","\\ud800",7]', formats.encode_entry(ENTRY)),
-        changed(formats.encode_lease(GROUP, LEASE), term=2**63),
-        changed(formats.encode_lease(GROUP, LEASE), term=-1),
-        changed(formats.encode_lease(GROUP, LEASE), pid=2**31),
-        changed(formats.encode_lease(GROUP, LEASE), lease=b"1e999"),
-        changed(formats.encode_lease(GROUP, LEASE), owner=["x"]),
-        changed(formats.encode_trouble(GROUP, TROUBLE), details=[1]),
-        changed(formats.encode_trouble(GROUP, TROUBLE), final=1),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), n=10**19),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), e=2**31),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), e=True),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), s=-1),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), s=2**63 - 1),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), t="34"),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), o=33.0),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), ms=2**62),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), st='","e":9,"x":"'),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), ru='","e":9,"x":"'),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), le="4294967296:0"),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), le="1_0:0"),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), le="٣:0"),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), mod=-1),
+        changed((ENTRY_KEY, encode_entry(ENTRY)), v=True),
+        (b'["entry","g","foo",-1]', encode_entry(ENTRY)),
+        (b'["entry","g","foo",7.0]', encode_entry(ENTRY)),
+        (b'["entry","g","foo",2147483648]', encode_entry(ENTRY)),
+        (b'["entry","g","foo",7,"more"]', encode_entry(ENTRY)),
+        (b'["entry","g",["foo"],7]', encode_entry(ENTRY)),
+        (b'["entry","g","\\ud800",7]', encode_entry(ENTRY)),
+        changed(LEASE.encode(GROUP), term=2**63),
+        changed(LEASE.encode(GROUP), term=-1),
+        changed(LEASE.encode(GROUP), pid=2**31),
+        changed(LEASE.encode(GROUP), lease=b"1e999"),
+        changed(LEASE.encode(GROUP), owner=["x"]),
+        changed(TROUBLE.encode(GROUP), details=[1]),
+        changed(TROUBLE.encode(GROUP), final=1),
         changed((b'["asked","g"]', b'{"v":1,"topics":[],"exclude":[],"waiting":{}}'), topics=["("]),
         changed((b'["asked","g"]', b'{"v":1,"topics":[],"exclude":[],"waiting":{}}'), topics=["(" * 40_000]),
         (b'["runs","g","foo",7,100]', b"\x01\x00" + b"\xff" * 1_000_000),
@@ -140,14 +144,12 @@ def test_every_honest_record_is_read() -> None:
 
 def test_the_largest_numbers_that_count_are_read() -> None:
     largest = ENTRY.moved(n=2**63 - 2, source_offset=2**63 - 2, newest_ms=-(2**63), count=2**31 - 1)
-    assert formats.parse_ledger(GROUP, ENTRY_KEY, formats.encode_entry(largest)) == formats.EntryRecord(
-        topic="foo", partition=7, entry=largest
-    )
+    assert parse_ledger(GROUP, ENTRY_KEY, encode_entry(largest)) == EntryRecord(topic="foo", partition=7, entry=largest)
 
 
 def test_a_term_that_nobody_can_exceed_is_named() -> None:
     leadership = Leadership()
-    record = formats.parse_ledger(GROUP, *changed(formats.encode_lease(GROUP, LEASE), term=TERM_MAX))
+    record = parse_ledger(GROUP, *changed(LEASE.encode(GROUP), term=TERM_MAX))
     assert isinstance(record, Lease)
     leadership.take(record, 0.0)
     with pytest.raises(LeaseLost, match="no bid can exceed"):
@@ -183,12 +185,12 @@ def test_details_that_are_no_numbers_are_unknown(code: str, number: Any) -> None
     ],
 )
 def test_a_hostile_position_is_none(key: bytes, value: bytes) -> None:
-    assert formats.parse_position(key, value) is None
+    assert parse_position(key, value) is None
 
 
 @pytest.mark.parametrize("offset", [b"9223372036854775807", b"1e999", b"10000000000000000000", b"1.0", b"NaN"])
 def test_an_offset_beyond_64_bits_is_no_position(offset: bytes) -> None:
-    parsed = formats.parse_position(formats.encode_position_key("A", "t", 0), b'{"offset":' + offset + b"}")
+    parsed = parse_position(encode_position_key("A", "t", 0), b'{"offset":' + offset + b"}")
     assert parsed is None or parsed[1] is None
 
 
@@ -232,7 +234,7 @@ def test_a_ledger_with_hostile_records_is_read_and_they_are_named_with_their_pla
     async def run() -> None:
         async with FakeCluster("b", topics={"ledger": 1}) as fake:
             cluster = Cluster("b", fake.bootstrap, client_id="c")
-            honest = (ENTRY_KEY, formats.encode_entry(ENTRY))
+            honest = (ENTRY_KEY, encode_entry(ENTRY))
             hostile = [changed(honest, n=10**19), (DEEP, b"{}"), (b'["contact","g"]', b'{"v":1,"ms":1e999}')]
             for key, value in (honest, *hostile):
                 fake.append("ledger", 0, [NewRecord(0, key, value)])

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from heliograph.errors import HeliographError, NotAuthorized
 from heliograph.kafka.batch import NewRecord
-from heliograph.ledger import formats
-from heliograph.ledger.formats import Trouble
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC, plan_troubles
+from heliograph.ledger.kept_troubles import plan_troubles
 from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.records.table import parse_ledger
+from heliograph.ledger.records.trouble import WHOLE_TOPIC, Trouble
 from tests.fake_cluster import CREATE_TOPICS
 from tests.unit.flow.test_discovery import a_world
 from tests.unit.helpers.logs import row_of
@@ -49,7 +49,7 @@ def test_the_ledger_keeps_a_trouble_until_it_is_over_given_back_or_replaced_by_n
     for end in ends:
         for word in (WAITING, end):
             assert ledger.troubles == ({} if word is WAITING else {("t", 0): WAITING})
-            ledger.take(*formats.encode_trouble("g", word))
+            ledger.take(*word.encode("g"))
     assert not ledger.troubles
 
 
@@ -62,8 +62,8 @@ def test_a_leader_takes_back_what_lanes_of_the_past_said_and_what_rows_say_is_ov
                 assert flow.ledger.troubles.keys() == {("t", 1)}
                 ledger = world.target.partition(flow.ledger_topic, 0)
                 last = list(ledger.records())[-1]
-                assert formats.parse_ledger(flow.flow.group_id, last.key, last.value) == trouble("t", 0, "")
-                key, value = formats.encode_trouble(flow.flow.group_id, WAITING)
+                assert parse_ledger(flow.flow.group_id, last.key, last.value) == trouble("t", 0, "")
+                key, value = WAITING.encode(flow.flow.group_id)
                 world.target.append(flow.ledger_topic, 0, [NewRecord(0, key, value)])
             async with world.leader() as flow:
                 assert not flow.ledger.troubles

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heliograph.ledger.lease import LANE_SHARE, Leadership, Lease, LeaseState, Process
+from heliograph.ledger.lease import LANE_SHARE, Leadership
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
 
 LEASE_MS = 6000
 LEASE_S = LEASE_MS / 1000

@@ -8,11 +8,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger import formats
 from heliograph.ledger.counts import Past, pages_at_opening
-from heliograph.ledger.ledger import Grade, Ledger, PartitionLedger, Translation
-from heliograph.ledger.model import Entry
-from heliograph.ledger.runs import OpenPage, OpenRun, Page, Run, follow
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.partition_ledger import PartitionLedger
+from heliograph.ledger.records.entry import Entry, encode_entry, encode_entry_key
+from heliograph.ledger.records.page import Page, Run, encode_page
+from heliograph.ledger.runs import OpenPage, OpenRun, follow
+from heliograph.ledger.translation import Grade, Translation
 
 GROUP, WHERE = "a-mm2", ("t", 0)
 NEVER = object()
@@ -73,8 +75,8 @@ class Life:
         )
         for is_former, written in ((True, former), (False, pages)):
             for start, page in written.items():
-                self._write(formats.encode_page(GROUP, *WHERE, start, page, is_former=is_former))
-        self._write((formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(new)))
+                self._write(encode_page(GROUP, *WHERE, start, page, is_former=is_former))
+        self._write((encode_entry_key(GROUP, *WHERE), encode_entry(new)))
         self.known, self.page = new, OpenPage(offset)
 
     def _go_on(self, offset: int, past: Past, *, unwritten: int = 0, position: int | None = None) -> None:
@@ -241,9 +243,9 @@ class Life:
         log_start = max(0, self.entry.source_offset - gap - records)
         ledger = self.ledger.partition(WHERE)
         for start in ledger.outrun():
-            self._write(formats.encode_page(GROUP, *WHERE, start, None, is_former=True))
+            self._write(encode_page(GROUP, *WHERE, start, None, is_former=True))
         for start, page in ledger.pruned(log_start).items():
-            self._write(formats.encode_page(GROUP, *WHERE, start, page))
+            self._write(encode_page(GROUP, *WHERE, start, page))
         if self.again is not None:
             return  # nothing is pruned before it is clear which copies count
         first = min([page.end for page in ledger.pages if not page.number and page.start == 0], default=0)
@@ -257,7 +259,7 @@ class Life:
                 self._write(record)
         if again % 2:
             for start, page in self.ledger.partition(WHERE).overwritten().items():
-                self._write(formats.encode_page(GROUP, *WHERE, start, page))
+                self._write(encode_page(GROUP, *WHERE, start, page))
             assert not self.ledger.partition(WHERE).overwritten()
 
     def restarts(self, *_: int) -> None:
@@ -271,8 +273,8 @@ class Life:
         entry, page = self.entry, self.page
         assert page is not None
         pages = page.pages(entry.count, entry.run_source, entry.run_target)
-        records = [formats.encode_page(GROUP, *WHERE, one.start, replace(one, by_lane=True)) for one in pages]
-        records.append((formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(entry)))
+        records = [encode_page(GROUP, *WHERE, one.start, replace(one, by_lane=True)) for one in pages]
+        records.append((encode_entry_key(GROUP, *WHERE), encode_entry(entry)))
         for record in records:
             self._write(record)
         page.written(pages)
@@ -435,8 +437,8 @@ def flushed(entry: Entry, *runs: Run) -> list[tuple[bytes, bytes | None]]:
     """What a lane writes whose page began at 0."""
     page = replace(Page.of(0, entry.run_source, entry.count, runs, target=30), by_lane=True)
     return [
-        formats.encode_page(GROUP, *WHERE, 0, page),
-        (formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(entry)),
+        encode_page(GROUP, *WHERE, 0, page),
+        (encode_entry_key(GROUP, *WHERE), encode_entry(entry)),
     ]
 
 
@@ -468,8 +470,8 @@ def test_a_late_flush_puts_no_page_over_those_of_a_later_count() -> None:
     cut = Page.of(0, 2, 0, [Run(0, 30, 2)], target=30)
     count = ENTRY.moved(count=1, n=0, source_offset=2, target_offset=32, run_source=2, run_target=32)
     opening = [
-        formats.encode_page(GROUP, *WHERE, 0, cut),
-        (formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(count)),
+        encode_page(GROUP, *WHERE, 0, cut),
+        (encode_entry_key(GROUP, *WHERE), encode_entry(count)),
     ]
     known = read([*NEW, *opening, *NEW]).partition(WHERE)
     assert list(known.pages) == [cut]
@@ -480,7 +482,7 @@ def test_the_page_that_counts_is_written_again_so_that_compaction_keeps_it() -> 
     known = read([*NEW, *OLD]).partition(WHERE)
     [(start, page)] = known.overwritten().items()
     assert page is not None
-    again = formats.encode_page(GROUP, *WHERE, start, page)
+    again = encode_page(GROUP, *WHERE, start, page)
     assert not read([*NEW, *OLD, again]).partition(WHERE).overwritten()
     compacted = [OLD[1], again, NEW[1]]
     assert read(compacted).translate(WHERE, 6) == Translation(35)
@@ -489,8 +491,8 @@ def test_the_page_that_counts_is_written_again_so_that_compaction_keeps_it() -> 
 def test_a_deleted_page_that_a_late_flush_brought_back_is_deleted_again() -> None:
     count = ENTRY.moved(count=1, n=0, source_offset=0, target_offset=30, run_source=0, run_target=30)
     opening = [
-        formats.encode_page(GROUP, *WHERE, 0, None),
-        (formats.encode_entry_key(GROUP, *WHERE), formats.encode_entry(count)),
+        encode_page(GROUP, *WHERE, 0, None),
+        (encode_entry_key(GROUP, *WHERE), encode_entry(count)),
     ]
     known = read([*NEW, *opening, *NEW]).partition(WHERE)
     assert list(known.pages) == []

@@ -15,12 +15,14 @@ from heliograph.kafka.admin import topics
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
-from heliograph.ledger import formats, store
-from heliograph.ledger.lease import Lease, LeaseState, Process
+from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.lost_records import lost_records
-from heliograph.ledger.position_requests import PositionRequest
-from heliograph.ledger.runs import Page, Run
+from heliograph.ledger.records.entry import encode_entry, encode_entry_key
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.page import Page, Run, encode_page
+from heliograph.ledger.records.position_request import PositionRequest
+from heliograph.ledger.records.producer_claim import ProducerClaim
 from tests.fake_cluster import FakeCluster
 from tests.unit.flow.test_lease_holder import LEASE_MS, Contender, contenders, leases
 from tests.unit.helpers.flows import flow_between
@@ -32,7 +34,7 @@ from tests.unit.ledger.test_formats import ACLS, ASKED, CONDITION, ENTRY, LOSS, 
 from tests.unit.ledger.test_formats import GROUP as SEEN_GROUP
 
 WHERE = ("foo", 7)
-CLAIM = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
+CLAIM = ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T")
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,7 @@ def ledger_of(*records: tuple[bytes | None, bytes | None]) -> Ledger:
 
 
 def entry_record(**fields: int) -> tuple[bytes, bytes]:
-    return formats.encode_entry_key(SAMPLES_GROUP, *WHERE), formats.encode_entry(ENTRY.moved(**fields))
+    return encode_entry_key(SAMPLES_GROUP, *WHERE), encode_entry(ENTRY.moved(**fields))
 
 
 def state(ledger: Ledger) -> tuple[object, ...]:
@@ -77,16 +79,16 @@ def test_all_that_a_lost_tail_held_is_written_again() -> None:
 
 
 def test_what_is_newer_in_the_ledger_stays() -> None:
-    before = ledger_of(entry_record(n=5), formats.encode_claim(SAMPLES_GROUP, CLAIM))
+    before = ledger_of(entry_record(n=5), CLAIM.encode(SAMPLES_GROUP))
     other = replace(CLAIM, token="u", producer_id=6)
-    now = ledger_of(entry_record(n=9), formats.encode_claim(SAMPLES_GROUP, other))
+    now = ledger_of(entry_record(n=9), other.encode(SAMPLES_GROUP))
     assert lost_records(before, now) == []
 
 
 def test_a_page_that_was_deleted_does_not_come_back_and_a_newer_one_stays() -> None:
-    page = formats.encode_page(SAMPLES_GROUP, *WHERE, 100, PAGE)
+    page = encode_page(SAMPLES_GROUP, *WHERE, 100, PAGE)
     behind = Page.of(400, 500, ENTRY.count, [Run(400, 600, 100)], target=0)
-    newer = formats.encode_page(SAMPLES_GROUP, *WHERE, 400, behind)
+    newer = encode_page(SAMPLES_GROUP, *WHERE, 400, behind)
     before = ledger_of(page, (page[0], None), entry_record(run_source=300, source_offset=350))
     now = ledger_of(page, newer, entry_record(run_source=90, source_offset=95, n=2))
     assert lost_records(before, now) == [(page[0], None), entry_record(run_source=300, source_offset=350)]
@@ -126,7 +128,7 @@ def test_a_reader_of_a_truncated_ledger_reads_it_again(way: str, grown: str) -> 
             log = fake.partition(LEDGER, 0)
             log.truncate(1)
             log.begin_epoch()
-            other = formats.encode_claim(SAMPLES_GROUP, CLAIM)
+            other = CLAIM.encode(SAMPLES_GROUP)
             more = {"not": 0, "to the same end": 2, "further": 4}[grown]
             for _ in range(more):
                 fake.append(LEDGER, 0, [NewRecord(0, *other)])
@@ -387,7 +389,7 @@ def test_a_lane_that_begins_beyond_the_end_of_its_ledger_copies() -> None:
         async with LaneOnFakes() as world:
             holder = Process(owner=OWNER, host="h", pid=1)
             lease = Lease(holder=holder, term=TERM, state=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=60_000)
-            world.target.append(LEDGER, 0, [NewRecord(0, *formats.encode_lease(GROUP, lease))] * 4)
+            world.target.append(LEDGER, 0, [NewRecord(0, *lease.encode(GROUP))] * 4)
             world.target.partition(LEDGER, 0).expire(2)
             async with world.lane(term=TERM, lease_ms=60_000, ledger_end=50) as lane:
                 world.source.append("t", 0, recent(0, 2))

@@ -17,9 +17,10 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import GoOn, Outcome, Stop, outcome_of, source_made_anew, target_made_anew
-from heliograph.ledger.losses import Loss, acknowledged, loss_of, merge, newest
+from heliograph.ledger.losses import acknowledged, loss_of, merge, newest
 from heliograph.ledger.model import LedgerRow
-from heliograph.ledger.rejected_records import Rejected
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.rejected_record import Rejected
 from tests.unit.helpers.logs import ENTRY
 
 AT = ENTRY.moved(count=3, n=40, source_offset=40, target_offset=140, source_end=200)
@@ -220,7 +221,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Loss | Rejected]:
         await asyncio.sleep(0)
         found.extend(rejected)
 
-    monkeypatch.setattr(store, "write_losses", losses)
+    monkeypatch.setattr(store, "write_records", losses)
     monkeypatch.setattr(store, "write_rejected", rejected)
     return found
 

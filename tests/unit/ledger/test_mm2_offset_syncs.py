@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.mm2_offset_syncs import LAST_SYNCS, SLOTS, Sync, SyncRule, SyncStore, rebuild_runs
-from heliograph.ledger.runs import Run
+from heliograph.ledger.mm2.offset_syncs import LAST_SYNCS, SLOTS, Sync, SyncRule, SyncStore, rebuild_runs
+from heliograph.ledger.records.page import Run
 
 # -- when a sync is written
 

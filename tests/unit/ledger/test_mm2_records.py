@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from heliograph.ledger.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 
 OFFSETS = st.integers(0, 2**63 - 2)
 NAMES = st.text(max_size=40)

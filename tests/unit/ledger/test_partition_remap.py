@@ -11,27 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.client.checkpoints import Translated
-from heliograph.client.ledger import _translated
+from heliograph.client.ledger import Knowledge, _translated
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
-from heliograph.control.checkpoints import GroupPosition, last_of, plan_checkpoints
+from heliograph.control.checkpoints import GroupPosition, group_position, last_of, plan_checkpoints
 from heliograph.driver.plan import plan_epoch, together, useful_lanes
 from heliograph.errors import DataError
 from heliograph.flow.partition_mapping import PartitionMapping
+from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.partition_copy import PartitionCopy
 from heliograph.lane.settling import Settled, settle
 from heliograph.lane.shared_target import share_ends
-from heliograph.ledger import formats
 from heliograph.ledger.counts import source_at
-from heliograph.ledger.joint import neighbours_in, reread, uncommitted
-from heliograph.ledger.ledger import Ledger, PartitionName
-from heliograph.ledger.mm2_records import Checkpoint
-from heliograph.ledger.model import Assignment, Entry
+from heliograph.ledger.ledger import Ledger
+from heliograph.ledger.mm2.internal_records import Checkpoint
+from heliograph.ledger.model import Assignment, PartitionName
 from heliograph.ledger.partition_remap import ROWS_OF_A_TURN, SAME, plan_modulo, row_of, target_partition
-from heliograph.ledger.source_snapshot import GroupCommit
+from heliograph.ledger.records.entry import Entry, EntryRecord, encode_entry, encode_entry_key
+from heliograph.ledger.records.page import encode_page
+from heliograph.ledger.records.seen_group import GroupCommit
+from heliograph.ledger.records.table import parse_ledger
 from heliograph.ledger.tail import Unsettled, read_tails
+from heliograph.ledger.translation import Grade, JointTranslation, Translation, neighbours_in, uncommitted
 from tests.unit.helpers.logs import ENTRY, MemoryLog, plain_batch
 
 GROUP, LEDGER, OFFSETS = "a-mm2", "mm2-ledger.a.internal", "mm2-offsets.a.internal"
@@ -148,14 +151,14 @@ def test_a_target_that_grows_leaves_copies_where_they_are_and_that_is_said() -> 
 
 def test_an_entry_of_an_older_release_has_the_number_of_its_source() -> None:
     entry = ENTRY.moved(modulo=3)
-    assert b'"mod":3' in formats.encode_entry(entry)
-    key = formats.encode_entry_key(GROUP, "t", 4)
+    assert b'"mod":3' in encode_entry(entry)
+    key = encode_entry_key(GROUP, "t", 4)
     for one in (entry, ENTRY):
-        word = formats.parse_ledger(GROUP, key, formats.encode_entry(one))
-        assert isinstance(word, formats.EntryRecord)
+        word = parse_ledger(GROUP, key, encode_entry(one))
+        assert isinstance(word, EntryRecord)
         assert word.entry == one
-    assert b"mod" not in formats.encode_entry(ENTRY)
-    assert formats.parse_ledger(GROUP, key, formats.encode_entry(ENTRY.moved(modulo=-3))) is None
+    assert b"mod" not in encode_entry(ENTRY)
+    assert parse_ledger(GROUP, key, encode_entry(ENTRY.moved(modulo=-3))) is None
     assert [row_of(p, m) for p, m in itertools.product((4, 7), (0, 3))] == [0, 1, 0, 2]
 
 
@@ -324,13 +327,15 @@ class Shared:
         for partition, copy in enumerate(self.copies):
             where = ("t", partition)
             for page in copy.pages():
-                self.ledger.take(*formats.encode_page(GROUP, *where, page.start, page))
-            self.ledger.take(formats.encode_entry_key(GROUP, *where), formats.encode_entry(copy.entry))
+                self.ledger.take(*encode_page(GROUP, *where, page.start, page))
+            self.ledger.take(encode_entry_key(GROUP, *where), encode_entry(copy.entry))
 
     def goes_on(self, commits: Mapping[int, int]) -> Translated:
         found = {TopicPartition("t", p): GroupCommit(offset, "") for p, offset in commits.items()}
         remote = TopicPartition("a.t", 0)
-        offsets = _translated(self.ledger, dict.fromkeys(found, remote), found, {remote: (0, len(self.log))})
+        offsets = _translated(
+            Knowledge(self.ledger, None), dict.fromkeys(found, remote), found, {remote: (0, len(self.log))}
+        )
         return offsets[remote]
 
 
@@ -369,7 +374,8 @@ def test_records_between_two_target_offsets_are_counted_by_source_partition(
     start = data.draw(st.integers(0, len(shared.log)))
     ends = {("t", p): data.draw(st.integers(0, len(shared.log))) for p in range(3)}
     expected = sum(p == where[1] for where, end in ends.items() for p, _ in shared.log[start:end])
-    assert reread(shared.ledger, start, ends) == expected
+    copied = {where: shared.ledger.partition(where).copied_between(start, end) for where, end in ends.items()}
+    assert sum(copied.values()) == expected
 
 
 @given(turns=turns_of, data=st.data())
@@ -395,18 +401,18 @@ def ledger_with(moduli: Mapping[int, int]) -> Ledger:
 
 def test_neighbours_are_those_that_share_a_target_partition_also_if_some_came_before_remapping() -> None:
     ledger = ledger_with({0: 0, 1: 0, 2: 0, 3: 3, 4: 3, 6: 3})
-    assert neighbours_in(ledger) == {
+    assert neighbours_in(ledger.entries) == {
         ("t", 0): (("t", 0), ("t", 3), ("t", 6)),
         ("t", 3): (("t", 0), ("t", 3), ("t", 6)),
         ("t", 6): (("t", 0), ("t", 3), ("t", 6)),
         ("t", 1): (("t", 1), ("t", 4)),
         ("t", 4): (("t", 1), ("t", 4)),
     }
-    assert neighbours_in(ledger_with({0: 0, 1: 0})) == {}
+    assert neighbours_in(ledger_with({0: 0, 1: 0}).entries) == {}
 
 
 def test_a_group_without_a_commit_beside_one_is_to_be_given_a_place() -> None:
-    near = neighbours_in(ledger_with(dict.fromkeys(range(7), 3)))
+    near = neighbours_in(ledger_with(dict.fromkeys(range(7), 3)).entries)
     assert uncommitted([TopicPartition("t", 3), TopicPartition("t", 6)], near) == {TopicPartition("t", 0)}
     assert uncommitted([TopicPartition("t", 3)], {}) == set()
 
@@ -414,7 +420,9 @@ def test_a_group_without_a_commit_beside_one_is_to_be_given_a_place() -> None:
 def test_a_shared_checkpoint_goes_back_with_any_of_its_partitions() -> None:
     where = TopicPartition("a.t", 0)
     before = Checkpoint(group="g", topic="a.t", partition=0, upstream=5, downstream=105, metadata="")
-    low = GroupPosition(9, 90, "", 200).with_neighbour(GroupPosition(40, 140, "", 300))
+    low_at, high_at = TopicPartition("t", 0), TopicPartition("t", 3)
+    found = JointTranslation(low_at, {high_at: Translation(140), low_at: Translation(90, Grade.DEGRADED)})
+    low = group_position({high_at: Commit(40), low_at: Commit(9)}, found, {high_at: 300, low_at: 200})
     assert low == GroupPosition(9, 90, "", 300, is_shared=True)
     assert [item.downstream for item in plan_checkpoints({("g", where): low}, last_of([before]))] == [90]
     alone = GroupPosition(9, 90, "", 300)

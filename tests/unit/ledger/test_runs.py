@@ -7,7 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ledger.runs import PAGE_RUNS, OpenPage, OpenRun, Page, Run, follow, join_spans
+from heliograph.ledger.records.page import Page, Run
+from heliograph.ledger.runs import PAGE_RUNS, OpenPage, OpenRun, follow, join_spans
 
 gaps = st.sampled_from([0, 0, 1, 2, 127, 128, 20_000, 2**35])
 steps = st.lists(st.tuples(gaps, gaps, st.integers(1, 300)), max_size=300)

@@ -14,7 +14,7 @@ from heliograph.kafka.types import BrokerAddress
 from heliograph.preflight import topics
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions
 from heliograph.preflight.limits import Limits, compare_limits, limits_of_new_topic, parse_limits
-from heliograph.preflight.steps import Step, Verdict, count_verdicts, name_some
+from heliograph.preflight.steps import Step, Verdict, count_verdicts
 from tests.unit.helpers.samples import BASE
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
@@ -258,7 +258,5 @@ def test_what_an_application_may_do(may: dict[str, str], expected: list[Verdict]
     assert [step.verdict for step in check_rights("B", list(may), there)] == expected
 
 
-def test_counting_and_naming() -> None:
+def test_every_verdict_is_counted() -> None:
     assert count_verdicts([]) == {PASS: 0, WARN: 0, FAIL: 0}
-    assert name_some(["a", "b"]) == "a, b"
-    assert name_some(["a", "b", "c", "d"]) == "a, b, c and 1 more"

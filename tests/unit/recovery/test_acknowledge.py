@@ -17,8 +17,9 @@ from heliograph.errors import ClusterChanged
 from heliograph.flow.loss_book import LossBook
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
-from heliograph.ledger import formats, store
-from heliograph.ledger.losses import Loss
+from heliograph.ledger import store
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.producer_claim import ProducerClaim
 from heliograph.recovery.acknowledge import acknowledge
 from heliograph.views.conditions import ConditionKind
 from heliograph.views.status import FlowStatus, read_status
@@ -33,7 +34,7 @@ b.bootstrap.servers = {address}
 b.group.id = a-mm2
 a->b.enabled = true
 """
-CLAIM = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="source-then", target_cluster_id="cluster-b")
+CLAIM = ProducerClaim(token="t", producer_id=5, source_cluster_id="source-then", target_cluster_id="cluster-b")
 FOREIGN = replace(LOSS, code="FOREIGN_WRITES", on_target=True)
 OTHER = replace(LOSS, topic="bar")
 
@@ -61,7 +62,7 @@ class TargetWithLosses:
 @asynccontextmanager
 async def a_target(*losses: Loss) -> AsyncIterator[TargetWithLosses]:
     async with FakeCluster("b", topics={LEDGER: 1}) as target:
-        for key, value in [formats.encode_claim(GROUP, CLAIM), *(formats.encode_loss(GROUP, loss) for loss in losses)]:
+        for key, value in [CLAIM.encode(GROUP), *(loss.encode(GROUP) for loss in losses)]:
             target.append(LEDGER, 0, [NewRecord(0, key, value)])
         yield TargetWithLosses(target)
 

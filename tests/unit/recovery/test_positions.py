@@ -15,9 +15,9 @@ from heliograph.config.start_points import LATEST, StartPoint
 from heliograph.errors import ConfigError, LeaseLost
 from heliograph.flow.flow import FlowDriver
 from heliograph.ledger import store
-from heliograph.ledger.lease import LeaseState
-from heliograph.ledger.model import Entry
-from heliograph.ledger.position_requests import PositionRequest
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.lease import LeaseState
+from heliograph.ledger.records.position_request import PositionRequest
 from heliograph.recovery import positions
 from heliograph.recovery.offsets_file import Given
 from heliograph.recovery.positions import Origin, Planner, to_given, to_nothing, to_point

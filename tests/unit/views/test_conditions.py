@@ -11,13 +11,15 @@ import pytest
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.errors import AuthenticationFailed, Unreachable
-from heliograph.ledger import formats
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC
-from heliograph.ledger.lease import Lease, LeaseState, Process
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.loss_outcomes import PARTITION_STOPPED
-from heliograph.ledger.losses import Loss
-from heliograph.ledger.source_snapshot import Contact, GroupPass, LogEnd, PassKind
+from heliograph.ledger.records.condition import Condition
+from heliograph.ledger.records.contact import Contact
+from heliograph.ledger.records.group_pass import GroupPass, PassKind
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.log_ends import LogEnd
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.trouble import WHOLE_TOPIC, Trouble
 from heliograph.views.conditions import (
     ConditionKind,
     Facts,
@@ -219,12 +221,10 @@ def test_a_stopped_partition_a_refused_topic_and_a_missing_right_are_no_progress
 
     def refuse(ledger: Ledger) -> None:
         text = "BROKER_REFUSED: a policy; ask for it"
-        ledger.take_troubles(
-            [formats.Trouble(topic="t", partition=WHOLE_TOPIC, code="BROKER_REFUSED", text=text, final=False)]
-        )
+        ledger.take_troubles([Trouble(topic="t", partition=WHOLE_TOPIC, code="BROKER_REFUSED", text=text, final=False)])
 
     def forbid(ledger: Ledger) -> None:
-        ledger.condition = formats.Condition(lacks=("User:m lacks Write",), is_blocked=True, time_ms=NOW - 9)
+        ledger.condition = Condition(lacks=("User:m lacks Write",), is_blocked=True, time_ms=NOW - 9)
 
     for change, reason, since_ms, remedy in (
         (stop, "PartitionsStopped", stopped.last_ms, "heliograph acknowledge mm2.properties --flow 'a->b'"),
@@ -239,7 +239,7 @@ def test_a_stopped_partition_a_refused_topic_and_a_missing_right_are_no_progress
 
 def test_rights_that_are_missing_and_stop_nothing_are_no_fault() -> None:
     def forbid(ledger: Ledger) -> None:
-        ledger.condition = formats.Condition(lacks=("x",), is_blocked=False, time_ms=NOW)
+        ledger.condition = Condition(lacks=("x",), is_blocked=False, time_ms=NOW)
 
     assert the(ConditionKind.PROGRESSING, facts(forbid)).is_true
 
@@ -255,7 +255,7 @@ def test_records_that_wait_without_progress_are_a_stall(still_ms: int, status: S
     def wait(ledger: Ledger) -> None:
         ledger.log_ends["t", 0] = LogEnd(15, NOW - 90_000, still_ms)
         text = "no leader"
-        ledger.take_troubles([formats.Trouble(topic="t", partition=0, code="X", text=text, final=False)])
+        ledger.take_troubles([Trouble(topic="t", partition=0, code="X", text=text, final=False)])
 
     found = the(ConditionKind.PROGRESSING, facts(wait))
     assert found.status is status

@@ -14,11 +14,12 @@ import pytest
 
 from heliograph.config import load_settings
 from heliograph.kafka.batch import NewRecord
-from heliograph.ledger import formats
-from heliograph.ledger.lease import Lease, LeaseState, Process
-from heliograph.ledger.mm2_records import Heartbeat
+from heliograph.ledger.mm2.internal_records import Heartbeat
 from heliograph.ledger.process_identity import this_process
-from heliograph.ledger.source_snapshot import Contact, GroupPass, PassKind
+from heliograph.ledger.records.contact import Contact
+from heliograph.ledger.records.group_pass import GroupPass, PassKind
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.producer_claim import ProducerClaim
 from heliograph.views.conditions import ConditionKind
 from heliograph.views.status import FlowStatus, Leader, read_status
 from tests.fake_cluster import FakeCluster
@@ -33,7 +34,7 @@ LEASE = Lease(
     time_ms=1_700_000_060_000,
     lease_ms=6000,
 )
-CLAIM = formats.ProducerClaim(token="t", producer_id=5, source_cluster_id="a", target_cluster_id="b")
+CLAIM = ProducerClaim(token="t", producer_id=5, source_cluster_id="a", target_cluster_id="b")
 CONFIG = """\
 clusters = a, b
 a.bootstrap.servers = {a}
@@ -74,11 +75,11 @@ class WrittenTarget:
         """A mirror that is well wrote all that it writes, so long ago by our clock."""
         now_ms = int(time.time() * 1000) - age_ms
         lease = Lease(holder=holder, term=1, state=LeaseState.HELD, since_ms=now_ms, time_ms=now_ms, lease_ms=lease_ms)
-        self.write(formats.encode_claim(GROUP, CLAIM), formats.encode_lease(GROUP, lease))
-        self.write(formats.encode_seen(GROUP, Contact(time_ms=now_ms, since_ms=now_ms)))
+        self.write(CLAIM.encode(GROUP), lease.encode(GROUP))
+        self.write(Contact(time_ms=now_ms, since_ms=now_ms).encode(GROUP))
         for kind in PassKind:
             last = GroupPass(kind=kind, time_ms=now_ms, every_ms=1000, groups=1)
-            self.write(formats.encode_seen(GROUP, last))
+            self.write(last.encode(GROUP))
         beat = Heartbeat(source="a", target="b", time_ms=now_ms).encode()
         self.target.append("heartbeats", 0, [NewRecord(now_ms, *beat)])
 

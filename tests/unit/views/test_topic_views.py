@@ -22,15 +22,15 @@ from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.kafka.admin.topic_configs import OF_TOPIC, ConfigEntry
 from heliograph.kafka.batch import NewRecord
-from heliograph.ledger import formats
-from heliograph.ledger.formats import Trouble
-from heliograph.ledger.kept_troubles import WHOLE_TOPIC
-from heliograph.ledger.lease import Lease, LeaseState, Process
-from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.loss_outcomes import FLOW_STOPPED, PARTITION_STOPPED
-from heliograph.ledger.losses import Loss
-from heliograph.ledger.model import Entry
-from heliograph.ledger.source_snapshot import Contact, LogEnd, LogEnds
+from heliograph.ledger.model import PartitionName
+from heliograph.ledger.records.contact import Contact
+from heliograph.ledger.records.entry import Entry, EntryRecord, encode_entry, encode_entry_key
+from heliograph.ledger.records.lease import Lease, LeaseState, Process
+from heliograph.ledger.records.log_ends import LogEnd, LogEnds
+from heliograph.ledger.records.loss import Loss
+from heliograph.ledger.records.table import parse_ledger
+from heliograph.ledger.records.trouble import WHOLE_TOPIC, Trouble
 from heliograph.render import OutputFormat, render_rows
 from heliograph.views import topics as module
 from heliograph.views.differences import ConfigDifference, compared, differences_of
@@ -307,10 +307,10 @@ def test_differences_are_shown_with_the_topic_and_row_by_row() -> None:
 # -- read from clusters ------------------------------------------------------------------------
 
 
-def lease(*, time_ms: int) -> tuple[bytes, bytes]:
+def lease(*, time_ms: int) -> tuple[bytes, bytes | None]:
     holder = Process(owner="me", host="h", pid=1)
     held = Lease(holder=holder, term=1, state=LeaseState.HELD, since_ms=1, time_ms=time_ms, lease_ms=6000)
-    return formats.encode_lease("a-mm2", held)
+    return held.encode("a-mm2")
 
 
 def write(world: TopicsOnFakes, *records: tuple[bytes, bytes | None]) -> None:
@@ -327,9 +327,9 @@ def shown(work: Callable[[TopicsOnFakes], None] = lambda world: None, *, source_
                 entry = flow.entries["t", 0].moved(n=4, source_offset=4, target_offset=4, time_ms=5_000)
             write(
                 world,
-                (formats.encode_entry_key("a-mm2", "t", 0), formats.encode_entry(entry)),
-                formats.encode_seen("a-mm2", Contact(time_ms=int(time.time() * 1000) - 90_000)),
-                formats.encode_seen("a-mm2", LogEnds(topic="t", time_ms=1, ends=(LogEnd(12, 1), LogEnd(0, 0)))),
+                (encode_entry_key("a-mm2", "t", 0), encode_entry(entry)),
+                Contact(time_ms=int(time.time() * 1000) - 90_000).encode("a-mm2"),
+                LogEnds(topic="t", time_ms=1, ends=(LogEnd(12, 1), LogEnd(0, 0))).encode("a-mm2"),
             )
             work(world)
             settings = parse_settings(world.settings(""))
@@ -367,7 +367,7 @@ def test_the_target_is_asked_for_the_partition_that_a_copy_stands_in() -> None:
     def share(world: TopicsOnFakes) -> None:
         world.target.append("a.t", 0, new_records(0, 7))
         entry = ENTRY.moved(modulo=1)
-        write(world, (formats.encode_entry_key("a-mm2", "t", 1), formats.encode_entry(entry)))
+        write(world, (encode_entry_key("a-mm2", "t", 1), encode_entry(entry)))
 
     [view] = [view for view in shown(share).views if view.topic == "t"]
     assert [row["target end"] for row in view.partition_rows()] == [7, 7]
@@ -384,8 +384,8 @@ def test_a_dead_source_is_shown_as_it_was_last_seen(monkeypatch: pytest.MonkeyPa
 def test_a_dead_source_that_never_answered_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SOURCE_PATIENCE_S", 2.0)
 
-    def forget(world: TopicsOnFakes) -> None:
-        write(world, formats.encode_seen("a-mm2", Contact(time_ms=0)))
+    def forget(world: PositionsOnFakes) -> None:
+        write(world, Contact(time_ms=0).encode("a-mm2"))
 
     assert row_of_t(shown(forget, source_dies=True))["source seen"] == "never"
 
@@ -420,10 +420,10 @@ def test_what_is_written_between_two_looks_tells_the_rate(monkeypatch: pytest.Mo
             if not seen:
                 seen = True
                 partition = world.target.partition("mm2-ledger.a.internal", 0)
-                words = [formats.parse_ledger("a-mm2", record.key, record.value) for record in partition.records()]
-                entry = [w for w in words if isinstance(w, formats.EntryRecord) and (w.topic, w.partition) == ("t", 0)]
+                words = [parse_ledger("a-mm2", record.key, record.value) for record in partition.records()]
+                entry = [w for w in words if isinstance(w, EntryRecord) and (w.topic, w.partition) == ("t", 0)]
                 moved = entry[-1].entry.moved(n=9, source_offset=9, time_ms=7_000)
-                write(world, (formats.encode_entry_key("a-mm2", "t", 0), formats.encode_entry(moved)))
+                write(world, (encode_entry_key("a-mm2", "t", 0), encode_entry(moved)))
             return await call.proceed()
 
         world.source.control(DESCRIBE_CONFIGS, move)

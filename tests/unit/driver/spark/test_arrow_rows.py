@@ -15,7 +15,8 @@ from heliograph.driver.spark.arrow_rows import (
     ledger_rows,
     rows_batch,
 )
-from heliograph.ledger.model import Assignment, Entry, EpochPlan, LedgerRow
+from heliograph.ledger.model import Assignment, EpochPlan, LedgerRow
+from heliograph.ledger.records.entry import Entry
 from tests.unit.helpers.logs import row_of
 
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)

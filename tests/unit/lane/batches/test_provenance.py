@@ -16,10 +16,13 @@ from heliograph.lane.batches.provenance import KEY, Marks, mark_of
 from heliograph.lane.batches.records import reencode
 from heliograph.lane.partition_copy import PartitionCopy
 from heliograph.lane.settling import Settled, settle
-from heliograph.ledger.ledger import Grade, PartitionLedger
-from heliograph.ledger.model import MEMORY_MS, Entry
-from heliograph.ledger.runs import OpenPage, Run
+from heliograph.ledger.model import MEMORY_MS
+from heliograph.ledger.partition_ledger import PartitionLedger
+from heliograph.ledger.records.entry import Entry
+from heliograph.ledger.records.page import Run
+from heliograph.ledger.runs import OpenPage
 from heliograph.ledger.tail import Unsettled, look_between, read_tails
+from heliograph.ledger.translation import Grade
 from tests.unit.helpers.logs import ASSIGNMENT, ENTRY, PRODUCER_ID, MemoryLog, new_records, plain_batch
 
 HERE, THERE, ELSEWHERE = mark_of("id-a", "t"), mark_of("id-b", "t"), mark_of("id-c", "t")

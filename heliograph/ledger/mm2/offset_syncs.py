@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heliograph.ledger.runs import Run
+from heliograph.ledger.records.page import Run
 
 Sync = tuple[int, int]
 """(upstream, downstream)"""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from heliograph.ledger.untrusted_json import OFFSET_MAX, as_time_ms
+from heliograph.ledger.records.untrusted_json import OFFSET_MAX, as_time_ms
 
 VERSION = 0
 MAX_STRING = 32767

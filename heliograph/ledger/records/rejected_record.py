@@ -1,13 +1,15 @@
-"""Records that could not be copied: their coordinates as they are kept on the target. Pure."""
+"""A record of the topic of rejected records: the coordinates of what could not be copied. Pure.
+
+Nobody reads these back but people: there is no parsing.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-VERSION = 1
+from heliograph.ledger.records.ledger_record import VERSION, compact, encode_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class Rejected:
     time_ms: int
 
     def encode(self, group_id: str) -> tuple[bytes, bytes]:
-        key = ["rejected", group_id, self.topic, self.partition, self.offset]
+        key = encode_key("rejected", group_id, self.topic, self.partition, self.offset)
         value = {
             "v": VERSION,
             "topic": self.topic,
@@ -42,11 +44,7 @@ class Rejected:
             "why": self.why,
             "ms": self.time_ms,
         }
-        return _compact(key), _compact(value)
-
-
-def _compact(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return key, compact(value)
 
 
 def rejected_of(where: tuple[str, int], details: Mapping[str, Any], *, now_ms: int) -> Iterator[Rejected]:
