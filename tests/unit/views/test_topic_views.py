@@ -384,7 +384,7 @@ def test_a_dead_source_is_shown_as_it_was_last_seen(monkeypatch: pytest.MonkeyPa
 def test_a_dead_source_that_never_answered_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SOURCE_PATIENCE_S", 2.0)
 
-    def forget(world: PositionsOnFakes) -> None:
+    def forget(world: TopicsOnFakes) -> None:
         write(world, Contact(time_ms=0).encode("a-mm2"))
 
     assert row_of_t(shown(forget, source_dies=True))["source seen"] == "never"
