@@ -35,7 +35,6 @@ from heliograph.ledger.mm2_records import Checkpoint, Heartbeat
 from heliograph.ledger.process_identity import is_gone, this_process
 from heliograph.ledger.source_snapshot import GroupPass, PassKind
 from heliograph.names.policies import HEARTBEATS
-from heliograph.render import Row
 from heliograph.views.conditions import (
     Facts,
     FlowCondition,
@@ -44,6 +43,7 @@ from heliograph.views.conditions import (
     conditions_without_target,
     worst,
 )
+from heliograph.views.rows import Row
 
 STANDBY_S = 3 * lease_holder.STANDBY_S
 """One who has not said for so long that he waits does not."""

@@ -19,8 +19,8 @@ from heliograph.ledger.model import Entry
 from heliograph.ledger.partition_remap import SAME, target_partition
 from heliograph.names.filters import NameFilter
 from heliograph.names.policies import is_cycle, is_own_internal_topic
-from heliograph.render import Row
 from heliograph.views.differences import ConfigDifference
+from heliograph.views.rows import Row
 
 
 class TopicState(StrEnum):
