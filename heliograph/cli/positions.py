@@ -18,7 +18,7 @@ from heliograph.config.keys.values import BadValue
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.start_points import StartPoint, parse_point
 from heliograph.errors import HeliographError
-from heliograph.recovery.forms import PositionsFormat
+from heliograph.recovery.choices import PositionsFormat
 from heliograph.text import printable
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from heliograph.cli.options import (
 from heliograph.cli.render import OutputFormat
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
-from heliograph.recovery.forms import By, TranslationFormat
+from heliograph.recovery.choices import By, TranslationFormat
 from heliograph.text import printable
 
 if TYPE_CHECKING:

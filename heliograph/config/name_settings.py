@@ -10,8 +10,8 @@ from heliograph.config.findings import Config, ConfigEntry, Report
 from heliograph.config.keys.table import DEFAULTS
 from heliograph.config.keys.typed_reader import Reader
 from heliograph.errors import ConfigError
-from heliograph.names.filters import Filter, NameFilter, OwnFilter
-from heliograph.names.own_classes import is_own, make_own
+from heliograph.names.custom_classes import is_custom, make_custom
+from heliograph.names.filters import CustomFilter, Filter, NameFilter
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
 from heliograph.names.renaming import Rename, Renames, with_rules
 
@@ -33,7 +33,7 @@ _COSTS = {
 }
 
 
-def own_properties(flow: Reader, parts: FlowParts) -> dict[str, str]:
+def custom_properties(flow: Reader, parts: FlowParts) -> dict[str, str]:
     """Returns the properties of a custom class: the aliases, what the built-in ones read, and every `python.` key."""
     entries = {name: flow.entry(name) for name in _GIVEN}
     given = {name: entry.value if entry else DEFAULTS[name].default or "" for name, entry in entries.items()}
@@ -45,29 +45,29 @@ def own_properties(flow: Reader, parts: FlowParts) -> dict[str, str]:
 
 
 def build_topic_filter(flow: Reader, parts: FlowParts, report: Report) -> Filter:
-    own = _own_filter("topic.filter.class", flow, parts, report)
+    own = _custom_filter("topic.filter.class", flow, parts, report)
     return own or build_filter(flow, "topics", "topics.exclude", report)
 
 
 def build_group_filter(flow: Reader, parts: FlowParts, report: Report) -> Filter:
-    own = _own_filter("group.filter.class", flow, parts, report)
+    own = _custom_filter("group.filter.class", flow, parts, report)
     return own or build_filter(flow, "groups", "groups.exclude", report)
 
 
 def build_config_exclude(flow: Reader, parts: FlowParts, report: Report) -> Filter:
     """Builds the filter of topic configs that are not synced; a custom class says which are."""
-    own = _own_filter("config.property.filter.class", flow, parts, report, is_negated=True)
+    own = _custom_filter("config.property.filter.class", flow, parts, report, is_negated=True)
     return own or build_filter(flow, "config.properties.exclude", "", report)
 
 
-def _own_filter(
+def _custom_filter(
     key: str, flow: Reader, parts: FlowParts, report: Report, *, is_negated: bool = False
-) -> OwnFilter | None:
+) -> CustomFilter | None:
     name = flow.text(key)
-    if not is_own(name):
+    if not is_custom(name):
         return None
     try:
-        return OwnFilter(make_own(name, Filter, own_properties(flow, parts)), is_negated)
+        return CustomFilter(make_custom(name, Filter, custom_properties(flow, parts)), is_negated)
     except ConfigError as error:
         _report_class(key, flow.entry(key), error, report)
         return None
@@ -110,7 +110,7 @@ def _build_base(flow: Reader, parts: FlowParts, report: Report) -> ReplicationPo
     entry = flow.entry("replication.policy.separator")
     separator = entry.value if entry else "."
     internal = flow.flag("replication.policy.internal.topic.separator.enabled") if entry else True
-    name, properties = flow.text(key), own_properties(flow, parts)
+    name, properties = flow.text(key), custom_properties(flow, parts)
     try:
         policy = make_policy(name, separator, parts.source, internal_separator_enabled=internal, properties=properties)
     except ConfigError as error:

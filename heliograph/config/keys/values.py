@@ -7,7 +7,7 @@ import re
 
 from heliograph.config.keys.client_settings import ValueKind
 from heliograph.config.keys.key import Key
-from heliograph.names.own_classes import HINT, is_own
+from heliograph.names.custom_classes import HINT, is_custom
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -87,7 +87,7 @@ def _choice(key: Key, text: str) -> str:
     for choice in key.choices:
         if choice.lower() == text.lower():
             return choice
-    if key.kind is ValueKind.CLASS and is_own(text):
+    if key.kind is ValueKind.CLASS and is_custom(text):
         return text
     own = f", or {HINT}" if key.kind is ValueKind.CLASS else ""
     raise BadValue(f"must be one of {', '.join(key.choices)}{own}", f', not "{_short(text)}"')
