@@ -1,1 +1,1 @@
-"""The benchmark: MirrorMaker 2 and heliograph on the same topics, on this machine. `python -m bench --help`."""
+"""The benchmark compares MirrorMaker 2 and heliograph on the same topics, on this machine. `python -m bench --help`."""

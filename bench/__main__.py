@@ -1,4 +1,4 @@
-"""`python -m bench`: the whole benchmark, or a part of it.
+"""`python -m bench` runs the whole benchmark, or a part of it.
 
 Exits 0 if every figure is met, 1 if one is missed or a run failed, 130 if interrupted. A whole run at full scale
 writes a report to docs/reports and makes docs/benchmarks.md from it; a part only does so with --report.
@@ -110,7 +110,7 @@ def _measure(
     idle: IdleWork,
     logs: Path | None,
 ) -> dict[str, Any]:
-    """Bring the clusters up, do the works, give the report. Whatever happens, nothing is left running."""
+    """Starts the clusters, runs the works, returns the report. Whatever happens, nothing is left running."""
     started = time.monotonic()
     result: dict[str, Any] = {
         "format": 1,
@@ -124,7 +124,7 @@ def _measure(
     folder = Path(tempfile.mkdtemp(prefix="heliograph-bench-"))
     try:
         with Lab(folder / "lab", progress=lambda subject, message: _say(f"{subject}: {message}")) as lab:
-            session = Session(lab, folder, repetitions=repetitions, say=_say, places=_places(folder))
+            session = Session(lab, folder, repetitions=repetitions, say=_say, folder_names=_folder_names(folder))
             tasks: list[tuple[str, Callable[[], None]]] = [
                 (work.name, partial(session.throughput, work, scale=scale)) for work in WORKS
             ]
@@ -151,7 +151,7 @@ def _measure(
 
 
 def _attempt(session: Session, tasks: Sequence[tuple[str, Callable[[], None]]]) -> None:
-    """One stage after the other: no work shares the machine with listeners and brokers that it does not need."""
+    """Runs one stage after the other: no work shares the machine with listeners and brokers that it does not need."""
     stages = {work.name: work.stage for work in WORKS}
     for stage in dict.fromkeys([PLAIN, *stages.values()]):
         chosen = [task for task in tasks if stages.get(task[0], PLAIN) == stage]
@@ -161,8 +161,8 @@ def _attempt(session: Session, tasks: Sequence[tuple[str, Callable[[], None]]]) 
             session.attempt(name, do)
 
 
-def _places(folder: Path) -> dict[str, str]:
-    """This machine's folders, and what a report calls them."""
+def _folder_names(folder: Path) -> dict[str, str]:
+    """Maps this machine's folders to their names in a report."""
     return {
         str(folder): "$BENCH",
         str(ensure_jars(DEFAULT_VERSION)): "$KAFKA_JARS",

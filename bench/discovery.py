@@ -1,7 +1,7 @@
-"""How long a look at many topics takes, with nothing new and with something, and the plan that follows.
+"""Measures a refresh of many topics, without and with new ones, and the plan that follows.
 
 The driver's side of a flow (`FlowDriver`) runs in an interpreter of its own, without Spark. Its clusters are the
-benchmark's, or the tests' fake ones in a third process, which answer with what it costs to encode an answer.
+benchmark's, or the tests' fake ones in a third process, whose time to encode an answer counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.offsets import OffsetsError
+from bench.end_offsets import OffsetsError
 from bench.works import DISCOVERY_WORKS, DiscoveryWork
 from heliograph.config import parse_settings
 from heliograph.driver.plan import plan_epoch
@@ -34,7 +34,7 @@ _FACTORS = ("", "offset.storage.", "config.storage.", "status.storage.")
 
 
 def measure_discovery(work: DiscoveryWork, source: str, target: str, alias: str) -> dict[str, Any]:
-    """On clusters that are up; their topics of the work are made, and the copies by the look itself."""
+    """Measures on running clusters; makes the work's topics, the refresh itself makes the copies."""
     command = [sys.executable, "-m", "bench.discovery", work.name, source, target, alias]
     done = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -46,7 +46,7 @@ def measure_discovery(work: DiscoveryWork, source: str, target: str, alias: str)
 
 @contextmanager
 def fake_clusters() -> Iterator[tuple[str, str]]:
-    """Two empty ones with three brokers each; their bootstrap addresses."""
+    """Starts two empty clusters with three brokers each; yields their bootstrap addresses."""
     command = [sys.executable, "-m", "bench.discovery", "serve"]
     with subprocess.Popen(command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -54,7 +54,7 @@ def fake_clusters() -> Iterator[tuple[str, str]]:
         try:
             yield source, target
         finally:
-            server.communicate()  # its input ends, and so does it
+            server.communicate()  # closes its input, which ends it
 
 
 # -- in processes of their own -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""From raw runs to medians, ratios and verdicts; pure."""
+"""Computes medians, ratios and verdicts from raw runs; pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SYSTEM_ORDER = (MM2_DEFAULT, MM2_TUNED, HELIOGRAPH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One requirement: what is asked, what was measured. `value` is None where a run failed or is missing."""
+    """One requirement: its bound and the measured value; None where a run failed or is missing."""
 
     work: str
     what: str
@@ -72,7 +72,7 @@ def select_runs(runs: Iterable[Run], work: str, system: str) -> list[Run]:
 
 
 def median_of(runs: Iterable[Run], work: str, system: str, field: str) -> float | None:
-    """The median of one result; None if there is no run, or one of ours failed. MM2's failed runs were done again."""
+    """Returns the median of one result; None if no run, or one of ours failed. MM2's failed runs were repeated."""
     chosen = select_runs(runs, work, system)
     good = [run for run in chosen if not run.get("error")]
     if not good or (system == HELIOGRAPH and good != chosen):
@@ -85,13 +85,13 @@ def ratio(numerator: float | None, denominator: float | None) -> float | None:
 
 
 def works_of(runs: Iterable[Run]) -> list[str]:
-    """The works that were measured: those of WORKS in its order, then the others in that of the runs."""
-    places = {work.name: place for place, work in enumerate(WORKS)}
-    return sorted(dict.fromkeys(run["work"] for run in runs), key=lambda name: places.get(name, len(places)))
+    """Lists the works that were measured: those of WORKS in its order, then the others in that of the runs."""
+    order = {work.name: index for index, work in enumerate(WORKS)}
+    return sorted(dict.fromkeys(run["work"] for run in runs), key=lambda name: order.get(name, len(order)))
 
 
 def judge(runs: Sequence[Run]) -> list[Figure]:
-    """A figure for every requirement on the works that were measured."""
+    """Returns a figure for every requirement on the works that were measured."""
     measured = works_of(runs)
     rules: list[tuple[str, Callable[[], list[Figure]]]] = [
         *((work.name, partial(_throughput_figures, runs, work)) for work in WORKS),
@@ -191,7 +191,7 @@ def _idle_figures(runs: Sequence[Run]) -> list[Figure]:
 
 
 def _load_figures(runs: Sequence[Run]) -> list[Figure]:
-    """The slower of the two forms."""
+    """Judges the slower of the two file forms."""
     work = LoadWork()
     forms = {run["form"] for run in select_runs(runs, work.name, HELIOGRAPH)}
     times = [median_of([r for r in runs if r.get("form") == form], work.name, HELIOGRAPH, "load_s") for form in forms]
@@ -265,7 +265,7 @@ def _lane_figures(runs: Sequence[Run]) -> list[Figure]:
 
 
 def _lane_memories(runs: Sequence[Run]) -> list[float]:
-    """Peaks of heliograph's runs; a failed run has none."""
+    """Returns the peaks of heliograph's runs; a failed run has none."""
     return [
         float(run["result"]["peak_lane_rss_mb"])
         for run in runs

@@ -1,8 +1,8 @@
-"""Fills source topics. A standard producer (librdkafka) writes them, but for one-record batches, which it cannot
-write quickly: those are made here and sent many requests at a time.
+"""Fills source topics with a standard producer (librdkafka), except for one-record batches.
 
-Half of each value is random, half is not, so that lz4 makes it about half as long; values repeat only at distances
-that lz4 does not look back over.
+librdkafka cannot write those quickly: they are made here and sent many requests at a time. Half of each value is
+random, half is not, so that lz4 makes it about half as long; values repeat only at distances that lz4 does not look
+back over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heliograph.kafka.types import BrokerAddress
 
 _POOL_BYTES = 1024 * KIB
 _RECORD_OVERHEAD = 12
-"""What librdkafka reckons for a record beside its value, about."""
+"""Bytes that librdkafka counts for a record beside its value, about."""
 _CONNECTIONS = 4
 _PIPELINE = 32
 _VERSION = 8
@@ -34,14 +34,14 @@ class FillError(Exception):
 
 
 def make_values(value_bytes: int, count: int) -> list[bytes]:
-    """Distinct values of which half the bytes repeat."""
+    """Makes distinct values of which half the bytes repeat."""
     noise = value_bytes // 2
     filler = (b"heliograph " * (value_bytes // 11 + 1))[: value_bytes - noise]
     return [os.urandom(noise) + filler for _ in range(count)]
 
 
 def fill_topic(bootstrap: str, work: Work, records: int) -> None:
-    """Write that many records to the work's topic, evenly over its partitions."""
+    """Writes that many records to the work's topic, evenly over its partitions."""
     values = make_values(work.value_bytes, _POOL_BYTES // work.value_bytes)
     if work.batch_bytes:
         _fill_with_producer(bootstrap, work, records, values)
@@ -98,7 +98,7 @@ async def _fill_single(bootstrap: str, work: Work, records: int, values: list[by
 async def _send_rounds(
     connection: Connection, work: Work, records: int, batches: list[bytearray], rounds: deque[int]
 ) -> None:
-    """Each round is one request with one record for each partition; `_PIPELINE` of them are under way."""
+    """Sends rounds, each one request with one record for each partition; `_PIPELINE` of them are in flight."""
     pending: deque[asyncio.Future[memoryview]] = deque()
     while rounds or pending:
         while rounds and len(pending) < _PIPELINE:

@@ -1,11 +1,11 @@
-"""What a mirror costs when nothing flows."""
+"""Measures what a mirror costs when no records arrive."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from bench.offsets import EndOffsets
+from bench.end_offsets import EndOffsets
 from bench.systems import RunningSystem, SystemFailed
 from bench.works import FIRST_RECORD_LIMIT_S, IdleWork
 
@@ -13,7 +13,7 @@ _SAMPLE_S = 1.0
 
 
 def measure_idle(running: RunningSystem, work: IdleWork, *, target_bootstrap: str, copy: str) -> dict[str, Any]:
-    """Wait until the one record of each partition is copied, let things settle, then count CPU."""
+    """Waits until the one record of each partition is copied and the mirror is idle, then measures CPU."""
     with EndOffsets(target_bootstrap, copy, work.partitions) as offsets:
         while True:
             found = offsets.fetch()

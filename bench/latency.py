@@ -1,4 +1,4 @@
-"""Delay of a steady trickle, from the producer's call on the source to an independent consumer on the target.
+"""Measures the delay of a steady trickle, from the producer's call on the source to a consumer on the target.
 
 Producer and consumer are librdkafka's, in this process, so that both read one clock; each value begins with its
 record's number.
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from bench.offsets import EndOffsets
+from bench.end_offsets import EndOffsets
 from bench.systems import RunningSystem, SystemFailed
 from bench.works import FIRST_RECORD_LIMIT_S, LatencyWork
 
 _NUMBER = struct.Struct(">q")
 _ARRIVAL_LIMIT_S = 120.0
-"""For the last record: MirrorMaker 2 with transactions falls behind by many seconds."""
+"""Time limit for the last record: MirrorMaker 2 with transactions falls behind by many seconds."""
 
 
 class Arrival(NamedTuple):
@@ -33,7 +33,7 @@ class Trickle:
     """Sends records at a steady rate from a thread of its own until stopped."""
 
     def __init__(self, bootstrap: str, topic: str, work: LatencyWork) -> None:
-        # No linger: the mirror's delay is wanted, not the producer's.
+        # No linger: the mirror's delay is measured, not the producer's.
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 0})
         self._topic = topic
         self._work = work
@@ -68,7 +68,7 @@ class Trickle:
 
 
 def delays_in_window(sent_ns: Sequence[int], arrivals: Sequence[Arrival], *, start_ns: int, end_ns: int) -> list[float]:
-    """Milliseconds of the records sent in the window. Raises SystemFailed unless every record came exactly once."""
+    """Returns the delays in ms of records sent in the window. Raises SystemFailed unless each came exactly once."""
     arrived = {arrival.number: arrival.at_ns for arrival in arrivals}
     missing = len(sent_ns) - len(arrived)
     if missing or len(arrivals) != len(arrived):
@@ -84,7 +84,7 @@ def summarise_delays(delays_ms: Sequence[float]) -> dict[str, float]:
 def measure_latency(
     running: RunningSystem, work: LatencyWork, *, source_bootstrap: str, target_bootstrap: str, topic: str, copy: str
 ) -> dict[str, Any]:
-    """Trickle, wait for the first record, warm up, measure."""
+    """Starts the trickle, waits for the first record, warms up, measures."""
     trickle = Trickle(source_bootstrap, topic, work)
     consumer = Consumer(
         {"bootstrap.servers": target_bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
@@ -133,7 +133,7 @@ def _collect(
     until_ns: int,
     enough: int | None = None,
 ) -> None:
-    """Note arrivals until that time, or until there are enough."""
+    """Notes arrivals until that time, or until there are enough."""
     while time.monotonic_ns() < until_ns and (enough is None or len(arrivals) < enough):
         message = consumer.poll(0.1)
         at_ns = time.monotonic_ns()
@@ -146,7 +146,7 @@ def _collect(
 
 
 def _wait_for_copy(running: RunningSystem, bootstrap: str, copy: str, partitions: int) -> float:
-    """Seconds from the mirror's start until its first record is on the target."""
+    """Waits for the first record on the target; returns the seconds since the mirror's start."""
     with EndOffsets(bootstrap, copy, partitions) as offsets:
         while True:
             found = offsets.fetch()

@@ -1,4 +1,4 @@
-"""What a report says of the machine and of the versions; no names, no paths and no secrets."""
+"""Describes the machine and the versions for a report; without names, paths and secrets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe_commit(repository: Path) -> dict[str, Any]:
-    """The commit, and whether the tree had changes that are not in it."""
+    """Returns the commit, and whether the tree had uncommitted changes."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(repository), *arguments]
@@ -51,14 +51,14 @@ def describe_commit(repository: Path) -> dict[str, Any]:
 
 
 def hide_texts(text: str, hidden: Mapping[str, str]) -> str:
-    """Replace this machine's folders, and secrets, by what they stand for; the longest first."""
+    """Replaces this machine's folders and secrets by their names; the longest first."""
     for found in sorted(hidden, key=len, reverse=True):
         text = text.replace(found, hidden[found])
     return text
 
 
 def hide_secrets(properties: Mapping[str, str], hidden: Mapping[str, str]) -> dict[str, str]:
-    """The same for a configuration; the values of secret keys go whole."""
+    """Does the same for a configuration; the values of secret keys are hidden whole."""
     return {key: HIDDEN if is_secret_name(key) else hide_texts(value, hidden) for key, value in properties.items()}
 
 

@@ -1,4 +1,4 @@
-"""One throughput run: samples of the target and of the mirror's processes, and the window between two of them."""
+"""Measures one throughput run: samples the target and the mirror's processes, and finds the window."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from bench.offsets import EndOffsets
+from bench.end_offsets import EndOffsets
 from bench.systems import RunningSystem, SystemFailed
 from bench.works import FIRST_RECORD_LIMIT_S, MB, STALL_LIMIT_S, Work
 
 _PSS_EVERY_S = 2.0
 _LINGER_S = 1.0
-"""How long a finished run is watched for records too many."""
+"""How long a finished run is watched for surplus records."""
 _CURVE_POINTS = 40
 _COUNT_LIMIT_S = 30.0
 _QUIET_S = 3.0
-"""Where end offsets count more than records, the copy is whole when they have not moved for so long."""
+"""Where end offsets count more than records, the copy is complete when they have not moved for this long."""
 
 
 class Sample(NamedTuple):
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
 
 
 class Window(NamedTuple):
-    """From the last sample without records to the first with all of them."""
+    """The time from the last sample without records to the first with all of them."""
 
     start_s: float
     end_s: float
@@ -46,7 +46,7 @@ class Window(NamedTuple):
 
 
 def find_window(samples: Sequence[Sample], total: int) -> Window | None:
-    """None unless there is a sample before the first record, and one with all."""
+    """Finds the window; None unless there is a sample before the first record, and one with all."""
     first = next((index for index, sample in enumerate(samples) if sample.records), 0)
     last = next((sample for sample in samples if sample.records >= total), None)
     if first == 0 or last is None:
@@ -56,7 +56,7 @@ def find_window(samples: Sequence[Sample], total: int) -> Window | None:
 
 
 def summarise_samples(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Number, distance and a thinned curve, for the report."""
+    """Returns number, interval and a thinned curve of the samples, for the report."""
     distances = np.diff([sample.at_s for sample in samples]) if len(samples) > 1 else np.zeros(1)
     copying = [sample for sample in samples if sample.records]
     step = max(1, -(-len(copying) // _CURVE_POINTS))
@@ -73,10 +73,10 @@ def summarise_samples(samples: Sequence[Sample]) -> dict[str, Any]:
 def measure_throughput(
     running: RunningSystem, work: Work, *, target_bootstrap: str, copy: str, expected: Sequence[int], markers: bool
 ) -> dict[str, Any]:
-    """Watch the copy until it is whole; raises SystemFailed if it is not to be, or is not equal in number.
+    """Watches the copy until it is complete; raises SystemFailed if it stalls or the number of records differs.
 
     With `markers` the mirror writes in transactions, and end offsets count their markers too: then the copy is
-    whole at the last of them, and its records are counted by reading them.
+    complete at the last of them, and its records are counted by reading them.
     """
     total = sum(expected)
     samples: list[Sample] = []
@@ -115,7 +115,7 @@ def measure_throughput(
 
 
 def count_records(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Of each partition, without markers and what was aborted: read from one end to the other."""
+    """Counts the records of each partition by reading all of them, without markers and aborted records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -149,7 +149,7 @@ def count_records(bootstrap: str, topic: str, partitions: int) -> list[int]:
 def _watch(
     running: RunningSystem, work: Work, offsets: EndOffsets, samples: list[Sample], total: int, *, quiet_s: float
 ) -> float:
-    """Sample until all records are there and nothing moves; gives the peak PSS."""
+    """Samples until all records have arrived and nothing moves; returns the peak PSS."""
     records, peak_pss_mb = 0, 0.0
     pss_at = progress_at = time.monotonic()
     while records < total or time.monotonic() - progress_at < quiet_s:

@@ -1,4 +1,4 @@
-"""The picture in docs/benchmarks.md."""
+"""Draws the picture in docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HATCHES = {MM2_DEFAULT: "..", MM2_TUNED: "//", HELIOGRAPH: ""}
 
 
 def draw_plot(runs: Sequence[Run], path: Path) -> None:
-    """Ratios to tuned MM2 in speed and CPU, and the delays."""
+    """Draws ratios to tuned MM2 in speed and CPU, and the delays."""
     figure, (wall, cpu, delay) = plt.subplots(1, 3, figsize=(14, 4.4), width_ratios=(5, 5, 3))
     minimum = {work.name: (work.min_wall, work.min_cpu) for work in WORKS}
     _ratios(wall, runs, "mb_per_s", "times as fast as tuned MM2", {n: m[0] for n, m in minimum.items()})
@@ -34,11 +34,11 @@ def draw_plot(runs: Sequence[Run], path: Path) -> None:
 
 def _ratios(axes: Axes, runs: Sequence[Run], field: str, title: str, minimum: dict[str, float | None]) -> None:
     works = [work.name for work in WORKS if work.name in works_of(runs)]
-    for place, system in enumerate(SYSTEM_ORDER):
+    for column, system in enumerate(SYSTEM_ORDER):
         values = [
             ratio(median_of(runs, work, system, field), median_of(runs, work, MM2_TUNED, field)) for work in works
         ]
-        _bars(axes, place, [value or 0.0 for value in values], system)
+        _bars(axes, column, [value or 0.0 for value in values], system)
     for index, work in enumerate(works):
         bound = minimum[work]
         if bound is not None:
@@ -51,15 +51,15 @@ def _ratios(axes: Axes, runs: Sequence[Run], field: str, title: str, minimum: di
 
 def _delays(axes: Axes, runs: Sequence[Run]) -> None:
     fields = ("p50_ms", "p99_ms")
-    for place, system in enumerate(SYSTEM_ORDER):
+    for column, system in enumerate(SYSTEM_ORDER):
         values = [median_of(runs, LatencyWork().name, system, field) for field in fields]
-        _bars(axes, place, [value or 0.0 for value in values], system)
+        _bars(axes, column, [value or 0.0 for value in values], system)
     axes.set_xticks(range(len(fields)), ["p50", "p99"])
     axes.set_title("delay at 1,000 records/s, ms", fontsize=10)
 
 
-def _bars(axes: Axes, place: int, values: Sequence[float], system: str) -> None:
-    positions = [index + (place - 1) * 0.28 for index in range(len(values))]
+def _bars(axes: Axes, column: int, values: Sequence[float], system: str) -> None:
+    positions = [index + (column - 1) * 0.28 for index in range(len(values))]
     bars = axes.bar(
         positions, values, width=0.26, color=_COLOURS[system], hatch=_HATCHES[system], edgecolor="white", label=system
     )

@@ -1,7 +1,7 @@
-"""Everything made from a report: the tables on the terminal, docs/benchmarks.md and its plot.
+"""Makes everything that comes from a report: the tables on the terminal, docs/benchmarks.md and its plot.
 
-`python -m bench.report REPORT.json ...` writes the two documents again; no figure in them has another source. Of
-several reports, the oldest first, each work is shown as the last of them that measured it has it.
+`python -m bench.report REPORT.json ...` writes the two documents again; no figure in them has another source. If
+several reports, given from the oldest to the newest, measured a work, the last one counts.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def latency_table(runs: Sequence[Run]) -> Table:
 
 
 def figure_table(figures: Sequence[Figure], numbers: Mapping[Figure, int] | None = None) -> Table:
-    """Missed ones first; with `numbers` of their reports in a last column."""
+    """Builds the table of figures, missed ones first; with `numbers` of their reports in a last column."""
     rows = [["work", "figure", "measured", "required", "verdict", *(["report"] if numbers else [])]]
     for figure in sorted(figures, key=lambda figure: figure.is_met):
         verdict = "met" if figure.is_met else "MISSED"
@@ -114,14 +114,14 @@ def conclude(figures: Sequence[Figure], runs: Sequence[Run]) -> str:
 
 
 def is_good(report: Report) -> bool:
-    """Every figure met and every run of heliograph's whole."""
+    """Tells whether every figure is met and every run of heliograph succeeded."""
     runs: list[Run] = report["runs"]
     failed = any("error" in run for run in runs if run["system"] == HELIOGRAPH)
     return all(figure.is_met for figure in judge(runs)) and not failed
 
 
 def render_text(report: Report) -> str:
-    """The result for a terminal."""
+    """Renders the result for a terminal."""
     runs: list[Run] = report["runs"]
     figures = judge(runs)
     tables = [throughput_table(runs), latency_table(runs), figure_table(figures)]
@@ -130,7 +130,7 @@ def render_text(report: Report) -> str:
 
 
 def newest(reports: Mapping[str, Report]) -> tuple[list[Run], list[tuple[Figure, int]]]:
-    """Of each work the runs in the last report that measured it, and the figures with the number of their report.
+    """Returns the runs of each work in the last report that measured it, and the figures with their report's number.
 
     Figures are judged within their own report: no ratio is between two benchmarks.
     """
@@ -147,7 +147,7 @@ def newest(reports: Mapping[str, Report]) -> tuple[list[Run], list[tuple[Figure,
 
 
 def render_page(reports: Mapping[str, Report]) -> str:
-    """docs/benchmarks.md, of reports by their names, the oldest first."""
+    """Renders docs/benchmarks.md from reports by their names, the oldest first."""
     runs, numbered = newest(reports)
     figures = [figure for figure, _ in numbered]
     report_name, report = list(reports.items())[-1]

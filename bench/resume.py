@@ -1,4 +1,4 @@
-"""How soon a mirror copies again that was killed in the middle of a wide copy."""
+"""Measures how soon a mirror copies again after it was killed in the middle of a wide copy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.offsets import EndOffsets
+from bench.end_offsets import EndOffsets
 from bench.systems import RunningSystem, SystemFailed
 from bench.works import FIRST_RECORD_LIMIT_S, STALL_LIMIT_S, ResumeWork
 
@@ -17,8 +17,11 @@ _SPARK_IS_UP = "Spark is up"
 def measure_resume(
     running: RunningSystem, work: ResumeWork, *, target_bootstrap: str, copy: str, expected: Sequence[int]
 ) -> dict[str, Any]:
-    """kill -9 half way, the same command again; seconds from Spark's start to the first record and to the last, and
-    the memory of the largest lane until then."""
+    """Kills the mirror half way and starts it again.
+
+    Returns seconds from Spark's start to the first record and to the last, and the memory of the largest lane until
+    then.
+    """
     total = sum(expected)
     lane_mb = 0.0
     with EndOffsets(target_bootstrap, copy, work.partitions) as offsets:

@@ -1,4 +1,4 @@
-"""The two clusters of a benchmark and what happens on them: topics, runs, and clean tables in between."""
+"""Runs works on the two clusters of a benchmark: makes topics, runs mirrors, and cleans up in between."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.carrying import commit_groups, measure_groups
+from bench.config_loading import FORMS, make_file, measure_loading
 from bench.discovery import fake_clusters, measure_discovery
+from bench.end_offsets import EndOffsets, OffsetsError
 from bench.fill import FillError, fill_topic
+from bench.group_sync import commit_groups, measure_groups
 from bench.idle import measure_idle
 from bench.latency import measure_latency
-from bench.ledgers import measure_ledger, write_ledger
-from bench.loading import FORMS, make_file, measure_loading
+from bench.ledger_translation import measure_ledger, write_ledger
 from bench.machine import HIDDEN, hide_secrets, hide_texts, load_average
 from bench.measure import measure_throughput
-from bench.offsets import EndOffsets, OffsetsError
 from bench.resume import measure_resume
 from bench.systems import (
     HELIOGRAPH,
@@ -62,7 +62,7 @@ _BROKER_CONFIG = {
 }
 _TOPIC_TIMEOUT_S = 60.0
 _MM2_TRIES = 3
-"""A failed run of MM2's is done again: at times its producer stalls for good on OUT_OF_ORDER_SEQUENCE_NUMBER."""
+"""Attempts for a run of MM2: at times its producer stalls for good on OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
 Say = Callable[[str], None]
 
@@ -82,18 +82,18 @@ class Trial(NamedTuple):
 class Session:
     """Runs works on a lab. Each run has a source alias of its own, hence its own copy, group and storage topics."""
 
-    def __init__(self, lab: Lab, folder: Path, *, repetitions: int, say: Say, places: Mapping[str, str]) -> None:
+    def __init__(self, lab: Lab, folder: Path, *, repetitions: int, say: Say, folder_names: Mapping[str, str]) -> None:
         self.runs: list[dict[str, Any]] = []
         self._lab = lab
         self._folder = folder
         self._repetitions = repetitions
         self._say = say
-        self._hidden = dict(places)
+        self._hidden = dict(folder_names)
         self._numbers = itertools.count(1)
         self._kept: set[str] = set()
 
     def start(self, stage: Stage = PLAIN) -> None:
-        """Two new clusters, in place of those there are. Filling and sampling use the plain listener of either kind."""
+        """Starts two new clusters instead of the current ones. Filling and sampling always use the plain listener."""
         self._lab.stop()
         self._replicas = stage.brokers
         kind = "secured-" if stage.secured else f"{stage.brokers}-" if stage.brokers > 1 else ""
@@ -121,7 +121,7 @@ class Session:
         }
 
     def attempt(self, work: str, do: Callable[[], None]) -> None:
-        """Do a work; one that cannot even begin counts as failed, and those after it are done all the same."""
+        """Runs a work; one that cannot even begin counts as failed, and those after it still run."""
         try:
             do()
         except (FillError, OffsetsError, KafkaException) as error:
@@ -207,7 +207,7 @@ class Session:
             self._run(Trial(work.name, system, 1, one_each.topic, measure))
 
     def loading(self, work: LoadWork) -> None:
-        """Each form as often as the mirrors are measured."""
+        """Measures each file form as often as the mirrors are measured."""
         for form in FORMS:
             path = make_file(self._folder, form, work.flows)
             for repetition in range(1, self._repetitions + 1):
@@ -216,7 +216,7 @@ class Session:
                 self._say(f"{work.name}: {form} {repetition}: {describe_run(self.runs[-1])}")
 
     def groups(self, work: GroupsWork) -> None:
-        """Once: it takes its own repetitions."""
+        """Runs once: the work has its own repetitions."""
         few = Work(name="groups", records=3000, value_bytes=100, partitions=work.partitions, min_wall=0, min_cpu=0)
         system = System(
             name=HELIOGRAPH,
@@ -275,7 +275,7 @@ class Session:
             self._say(f"{work.name}: {repetition}: {describe_run(self.runs[-1])}")
 
     def _run(self, trial: Trial) -> None:
-        """One system once. A failure is noted in the report; MM2 is given another try, we are not."""
+        """Runs one system once. A failure is noted in the report; MM2 gets another try, heliograph does not."""
         for _ in range(1 if trial.system.name == HELIOGRAPH else _MM2_TRIES):
             run = self._try(trial)
             self.runs.append(run)
@@ -318,7 +318,7 @@ class Session:
 
     @contextmanager
     def _topic(self, topic: str, partitions: int) -> Iterator[None]:
-        """A source topic for the time of a work."""
+        """Makes a source topic for the duration of a work."""
         self._kept.add(topic)
         [made] = (
             self._admins[self._source]
@@ -334,7 +334,7 @@ class Session:
         self._clean()
 
     def _end_offsets(self, topic: str, partitions: int) -> list[int]:
-        """Of a source topic, once all its partitions have a leader."""
+        """Returns the end offsets of a source topic, once all its partitions have a leader."""
         deadline = time.monotonic() + _TOPIC_TIMEOUT_S
         with EndOffsets(self._source, topic, partitions) as offsets:
             while (found := offsets.fetch()) is None:
@@ -344,7 +344,7 @@ class Session:
         return [int(offset) for offset in found]
 
     def _clean(self) -> None:
-        """Delete every topic of both clusters but Kafka's own and those in use, and wait until they are gone."""
+        """Deletes every topic of both clusters but Kafka's own and those in use, and waits until they are gone."""
         for admin in self._admins.values():
             deadline = time.monotonic() + _TOPIC_TIMEOUT_S
             while left := self._disposable(admin):
@@ -359,7 +359,7 @@ class Session:
 
 
 def client_keys(cluster: LabCluster, security: str) -> dict[str, str]:
-    """How a client comes in: by the plain listener, or by the one named."""
+    """Returns the client keys of the plain listener, or of the one named."""
     if not security:
         return {"bootstrap.servers": cluster.bootstrap}
     assert cluster.secured is not None
@@ -367,7 +367,7 @@ def client_keys(cluster: LabCluster, security: str) -> dict[str, str]:
 
 
 def describe_run(run: Mapping[str, Any]) -> str:
-    """A run in a line, for whoever watches."""
+    """Describes a run in a line, for whoever watches."""
     if "error" in run:
         return f"FAILED: {run['error']}"
     result = run["result"]

@@ -1,4 +1,4 @@
-"""The mirrors that are measured: their settings, how each is started, and how it is ended for certain."""
+"""Defines the mirrors that are measured: their settings, how each is started, and how it is surely ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Self
 
 import psutil
 
-from bench.tree import ProcessTree
+from bench.process_tree import ProcessTree
 from heliograph.config.files.properties import property_line
 from heliograph.lab import Jvm, Lab
 from heliograph.lab.keeper import die_with_parent
@@ -27,7 +27,7 @@ MM2_TUNED = "mm2-tuned"
 HELIOGRAPH = "heliograph"
 
 _MM2_CLASS = "org.apache.kafka.connect.mirror.MirrorMaker"
-# What connect-mirror-maker.sh gives it.
+# The flags of connect-mirror-maker.sh.
 _MM2_JVM = Jvm(
     heap="2g",
     flags=(
@@ -77,7 +77,7 @@ SYSTEMS = (
 
 
 def plan_order(repetitions: int, systems: Sequence[System] = SYSTEMS) -> list[tuple[System, int]]:
-    """Who is measured when. Those measured once come first, on brokers still cold; the others take turns."""
+    """Plans the order: systems measured once come first, on brokers still cold; the others alternate."""
     once = [(system, 1) for system in systems if not system.repeated]
     turns = [(system, turn) for turn in range(1, repetitions + 1) for system in systems if system.repeated]
     return once + turns
@@ -93,12 +93,12 @@ def plan_properties(
     replicas: int = 1,
     settings: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """A run's configuration file, the same for every system but for its own settings.
+    """Builds a run's configuration file, the same for every system but for its own settings.
 
     `source_keys` and `target_keys` are those of any Java client, addresses and security; `settings` are the work's.
 
-    MM2 and heliograph derive the group, the storage topics and the copy's name from the source's alias, so that a
-    new alias gives each run its own.
+    MM2 and heliograph derive the group, the storage topics and the copy's name from the source's alias, so that a new
+    alias gives each run its own.
     """
     factors = ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.")
     storages = {"offset": "mm2-offsets", "config": "mm2-configs", "status": "mm2-status"}
@@ -119,7 +119,7 @@ def plan_properties(
 
 
 def plan_command(system: System, lab: Lab, config: Path) -> tuple[list[str], dict[str, str]]:
-    """Arguments and additional environment."""
+    """Returns arguments and additional environment."""
     if system.name == HELIOGRAPH:
         return [str(Path(sys.executable).with_name("heliograph")), "run", str(config), "--clusters", TARGET], {}
     command = lab.java(_MM2_CLASS, str(config), "--clusters", TARGET, jvm=_MM2_JVM)
@@ -127,7 +127,7 @@ def plan_command(system: System, lab: Lab, config: Path) -> tuple[list[str], dic
 
 
 class RunningSystem:
-    """A mirror at work, with all its processes; on leaving the block none of them is left."""
+    """A running mirror with all its processes; on leaving the block none of them is left."""
 
     def __init__(self, system: System, lab: Lab, *, properties: Mapping[str, str], folder: Path, label: str) -> None:
         self.system = system
@@ -150,7 +150,7 @@ class RunningSystem:
                 stderr=subprocess.STDOUT,
                 cwd=self.log_file.parent,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C is this process's to handle
+                start_new_session=True,  # this process handles Ctrl-C
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - a C call only, safe with threads too
             )
         self.tree = ProcessTree(self._process.pid)
@@ -164,7 +164,7 @@ class RunningSystem:
         self.stop()
 
     def crash_and_restart(self) -> None:
-        """kill -9 of all its processes, then the same command again; its log begins anew."""
+        """Kills all its processes with -9 and runs the same command again; its log starts anew."""
         self._kill(self.tree.alive())
         self.log_file.unlink()
         self._start()
@@ -178,7 +178,7 @@ class RunningSystem:
         return " | ".join(self.log_file.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for whatever is left."""
+        """Sends SIGTERM, then SIGKILL to whatever is left."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + _STOP_S

@@ -1,4 +1,4 @@
-"""What is measured: the works, their volumes and the figures to reach; data only."""
+"""Defines what is measured: the works, their volumes and the figures to reach; data only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STALL_LIMIT_S = 60.0
 LANE_MEMORY_LIMIT_MB = 300.0
 IDLE_LIMIT_PERCENT = 5.0
 WIDE_CPU_FACTOR = 1.5
-"""CPU per byte on 1,000 partitions, at most this many times our own on 8."""
+"""Maximum ratio of CPU per byte on 1,000 partitions to our own on 8."""
 EXACTLY_ONCE = {"tgt.exactly.once.source.support": "enabled", "SOURCE.consumer.isolation.level": "read_committed"}
-"""For MirrorMaker 2 transactions and what they need; for heliograph, which needs none, the isolation level alone."""
+"""Settings for MirrorMaker 2's transactions; heliograph needs none and reads the isolation level alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """The two clusters that a work is done on; their topics have a replica on each broker."""
+    """The two clusters that a work runs on; their topics have a replica on each broker."""
 
     secured: bool = False
     brokers: int = 1
@@ -35,9 +35,9 @@ PLAIN = Stage()
 class Work:
     """A full topic to be copied as fast as possible.
 
-    `min_wall` and `min_cpu` are the least ratios to tuned MirrorMaker 2: how many times faster, how many times
-    less CPU per byte. `security` is the listener of a secured cluster by which mirrors come to source and target.
-    `settings` are for every system.
+    `min_wall` and `min_cpu` are the least ratios to tuned MirrorMaker 2: how many times faster, how many times less
+    CPU per byte. `security` is the listener of a secured cluster that mirrors use for source and target. `settings`
+    are for every system.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Work:
 
     @property
     def sample_s(self) -> float:
-        """How often the target is asked: the question costs the broker more with more partitions."""
+        """Returns the sampling interval: the request costs the broker more with more partitions."""
         return 0.1 if self.is_wide else 0.05
 
     def scaled_records(self, scale: float) -> int:
-        """At least one record in each partition."""
+        """Returns the scaled number of records, at least one in each partition."""
         return max(self.partitions, round(self.records * scale))
 
 
@@ -98,7 +98,7 @@ WIDE_WORK = "1000-partitions"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyWork:
-    """A steady trickle; how long each record takes from the producer's call to an independent consumer.
+    """A steady trickle: how long each record takes from the producer's call to an independent consumer.
 
     `max_p50` and `max_p99` are the largest shares of tuned MirrorMaker 2's; None: the figures are only shown. With
     `kills_lane` one of heliograph's lanes is killed in the middle.
@@ -113,8 +113,8 @@ class LatencyWork:
     records_per_s: int = 1000
     value_bytes: int = 1024
     partitions: int = 8
-    # MirrorMaker 2 works off what came in while it started for up to 15 s, by seconds of delay; who is measured within
-    # that time is measured at starting.
+    # MirrorMaker 2 needs up to 15 s to catch up with what arrived while it started, with seconds of delay; measuring
+    # earlier would measure its start.
     warm_up_s: float = 20.0
     # As long as an epoch of heliograph, so that each measurement has one turnover in it.
     seconds: float = 60.0
@@ -129,9 +129,9 @@ LATENCY_WORKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeWork:
-    """Killed in the middle of a wide copy and started again: how soon it copies, once Spark is up.
+    """A mirror killed in the middle of a wide copy and started again: how soon it copies, once Spark is up.
 
-    With a long flush interval nothing of the copy stands in the ledger: every partition has a tail to be settled.
+    With a long flush interval the ledger has nothing of the copy: every partition has a tail to be settled.
     """
 
     name: str = "resume"
@@ -157,7 +157,7 @@ RESUME_WORKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleWork:
-    """Nothing flows; what the mirror costs all the same."""
+    """An idle mirror: what it costs when no records arrive."""
 
     name: str = "idle"
     partitions: int = 100
@@ -167,7 +167,7 @@ class IdleWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadWork:
-    """A configuration with many flows, loaded."""
+    """Loading a configuration with many flows."""
 
     name: str = "load"
     flows: int = 1000
@@ -176,7 +176,7 @@ class LoadWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsWork:
-    """Many groups, all of which move between two passes."""
+    """Many groups, all of which move between two syncs."""
 
     name: str = "groups"
     groups: int = 4000
@@ -190,12 +190,12 @@ class GroupsWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerWork:
-    """A group translated by a ledger of broken runs."""
+    """Translating a group by a ledger of many short runs."""
 
     name: str
     partitions: int
     runs: int
-    """Of each partition."""
+    """Number of runs of each partition."""
     limit_s: float = 2.0
     limit_mb: float = 500.0
 
@@ -208,17 +208,17 @@ LEDGER_WORKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryWork:
-    """Many topics, looked at while nothing changes and when some are new; then a plan for all their partitions."""
+    """Refreshing many topics, unchanged and with new ones; then a plan for all their partitions."""
 
     name: str
     topics: int
     partitions: int = 2
-    """Of each topic."""
+    """Number of partitions of each topic."""
     new: int = 50
-    """Topics that come after the first looks."""
+    """Number of topics created after the first refreshes."""
     looks: int = 5
     on_brokers: bool = False
-    """Else on the fake clusters of the tests."""
+    """Whether the work runs on real brokers; otherwise on the fake clusters of the tests."""
     limit_s: float = 5.0
     plan_limit_s: float = 1.0
 

@@ -1,9 +1,8 @@
-"""Every error a user can meet, in one hierarchy.
+"""Defines every error a user can meet, in one hierarchy.
 
-An error says what happened, where, why, and what to do about it. The four are
-kept as fields and the text is made from them, so that logs, tables and ledger
-rows can show as much as they have room for. Every error pickles: a lane's error
-travels from a Spark task to the driver. Of ours this module imports the printing of foreign text alone.
+An error says what happened, where, why, and what to do about it. The four are kept as fields and the text is made
+from them, so that logs, tables and ledger rows can show as much as they have room for. Every error pickles: a lane's
+error travels from a Spark task to the driver. The only import of ours escapes foreign text.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from typing import Any, ClassVar, Self
 from heliograph.text import printable, printable_lines
 
 _PACKAGE = Path(__file__).parent
-_PLACES = 3
-"""So many places of our code lead to one of our mistakes in its text."""
+_MAX_LOCATIONS = 3
+"""Maximum number of code locations named for a bug of ours."""
 
 
 class HeliographError(Exception):
     """Base of all errors; never raised itself.
 
-    `code` is stable: logs, ledger rows, exit codes and runbook headings use it.
-    `retriable` tells whether the same attempt may succeed later by itself.
+    `code` is stable: logs, ledger rows, exit codes and runbook headings use it. `retriable` tells whether the same
+    attempt may succeed later by itself.
     """
 
     code: ClassVar[str] = "ERROR"
     retriable: ClassVar[bool] = False
     has_lines: ClassVar[bool] = False
-    """Its text may have lines of its own; nothing in it comes from Kafka."""
+    """Whether the text may have several lines; nothing in it comes from Kafka."""
 
     def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "", **details: Any) -> None:
         super().__init__(what)
@@ -50,8 +49,7 @@ class HeliographError(Exception):
         return _rebuild, (type(self), self.what, fields)
 
     def bare(self) -> Self:
-        """The same error without traceback and causes, for whoever keeps it: their frames hold all that they saw,
-        receive buffers too."""
+        """Returns the same error without traceback and causes, for storing it: their frames hold receive buffers."""
         return copy(self)
 
 
@@ -73,14 +71,14 @@ class ClusterError(HeliographError):
 
 
 class Unreachable(ClusterError):
-    """No connection, a connection that broke, or no answer in time."""
+    """A connection failed or broke, or there was no answer in time."""
 
     code = "UNREACHABLE"
     retriable = True
 
 
 class ProtocolError(ClusterError):
-    """The peer's bytes are not what the Kafka protocol says: malformed, truncated, oversized."""
+    """The peer's bytes break the Kafka protocol: malformed, truncated, oversized."""
 
     code = "PROTOCOL"
     retriable = True
@@ -97,14 +95,14 @@ class AuthenticationFailed(ClusterError):
 
 
 class TlsFailed(ClusterError):
-    """No agreement on TLS: a certificate, a name, a version, or a port that does not speak it."""
+    """The TLS handshake failed: a certificate, a name, a version, or a port without TLS."""
 
     code = "TLS_FAILED"
     retriable = True
 
 
 class StoreUnusable(ClusterError):
-    """A trust or key store is missing, damaged, or closed to our password."""
+    """A trust or key store is missing, damaged, or does not open with our password."""
 
     code = "STORE_UNUSABLE"
 
@@ -120,21 +118,21 @@ class BrokerRefused(ClusterError):
 
 
 class TooManyOpenFiles(ClusterError):
-    """This process, or its machine, may have no more files and sockets open."""
+    """This process, or its machine, may open no more files and sockets."""
 
     code = "TOO_MANY_OPEN_FILES"
     retriable = True
 
 
 class TargetUnsettled(ClusterError):
-    """What was sent to the target without an answer may still come to stand in its log: it is looked at again."""
+    """A request to the target got no answer and may still be written: the target's log is read again."""
 
     code = "TARGET_UNSETTLED"
     retriable = True
 
 
 class EndUnseen(ClusterError):
-    """A leader does not show its log as far as it was seen to go."""
+    """A leader returns less of its log than was seen before."""
 
     code = "END_UNSEEN"
     retriable = True
@@ -148,13 +146,13 @@ class GroupAlive(ClusterError):
 
 
 class GroupRefused(ClusterError):
-    """What a consumer group committed cannot be written down as it is: it alone is left out."""
+    """A consumer group's commit cannot be written as it is: only this group is left out."""
 
     code = "GROUP_REFUSED"
 
 
 class DataError(HeliographError):
-    """Something happened to records: lost, doubled, refused or changed by others."""
+    """Something happened to records: lost, duplicated, refused or changed by others."""
 
     code = "DATA"
 
@@ -192,7 +190,7 @@ class TargetTopicLost(DataError):
 
 
 class ForeignWrites(DataError):
-    """Records of other producers stand in a target topic."""
+    """A target topic has records of other producers."""
 
     code = "FOREIGN_WRITES"
 
@@ -210,13 +208,13 @@ class PositionUnproven(DataError):
 
 
 class RulesChanged(DataError):
-    """The count goes by another rule than the flow now has: what is copied next belongs to a new one."""
+    """The count was made under other rules than the flow has now: new copies belong to a new count."""
 
     code = "RULES_CHANGED"
 
 
 class RecordRefused(DataError):
-    """The target refuses a record for good: its time, its null key or its size."""
+    """The target refuses a record for good because of its time, its null key or its size."""
 
     code = "RECORD_REFUSED"
 
@@ -235,14 +233,14 @@ class NotCompacted(ConfigError):
 
 
 class NameRefused(ConfigError):
-    """A topic or a group cannot have the name that it would have on the target: it alone is left out."""
+    """A topic or a group cannot have its name on the target: only this one is left out."""
 
     code = "NAME_REFUSED"
     has_lines = False
 
 
 class LeaseLost(HeliographError):
-    """Another process leads the flow, or nobody knows who does: this one writes nothing."""
+    """Another process may lead the flow: this one writes nothing."""
 
     code = "LEASE_LOST"
     retriable = True
@@ -263,25 +261,25 @@ class LabError(HeliographError):
 
 
 class InternalError(HeliographError):
-    """Our own mistake; please report it."""
+    """A bug of heliograph; please report it."""
 
     code = "INTERNAL"
 
 
 def named(error: Exception, *, where: str = "") -> HeliographError:
-    """The error itself if it is one of ours; what nobody foresaw is our mistake, and its text says where it is."""
+    """Returns the error itself if it is one of ours; any other is a bug, and its text says where."""
     if isinstance(error, HeliographError):
         return error
     return InternalError(
         f"{type(error).__name__}: {error}",
         where=where,
-        why=f"our mistake, in {_places_of(error) or 'a library'}",
+        why=f"a bug in heliograph, in {_code_locations(error) or 'a library'}",
         remedy="please report it with this line",
     )
 
 
-def _places_of(error: Exception) -> str:
-    """Where in our code it was raised, innermost first."""
+def _code_locations(error: Exception) -> str:
+    """Lists where in our code it was raised, innermost first."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
     places = [f"{Path(frame.filename).relative_to(_PACKAGE)}:{frame.lineno} ({frame.name})" for frame in frames]
-    return ", called by ".join(places[::-1][:_PLACES])
+    return ", called by ".join(places[::-1][:_MAX_LOCATIONS])

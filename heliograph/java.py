@@ -27,7 +27,7 @@ class Java(NamedTuple):
 
 
 def parse_java_version(text: str) -> int | None:
-    """The feature version (8, 17, 25) in the output of `java -version`; None if there is none."""
+    """Parses the feature version (8, 17, 25) from the output of `java -version`; None if there is none."""
     match = _QUOTED_VERSION.search(text)
     if match is None:
         return None
@@ -37,7 +37,7 @@ def parse_java_version(text: str) -> int | None:
 
 
 def find_java() -> Java:
-    """That Java, asked for its version. Raises ConfigError."""
+    """Finds Java and its version; raises ConfigError."""
     path = java_path()
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
@@ -45,14 +45,14 @@ def find_java() -> Java:
         raise ConfigError(f"{path} cannot be run", why=str(error), remedy=_REMEDY) from error
     version = parse_java_version(answer.stderr + answer.stdout)
     if version is None:
-        raise ConfigError(f"{path} does not tell its version", remedy=_REMEDY)
+        raise ConfigError(f"{path} does not print its version", remedy=_REMEDY)
     if version < MINIMUM_VERSION:
         raise ConfigError(f"Java {version} at {path} is too old", remedy=_REMEDY)
     return Java(path, version)
 
 
 def java_path() -> str:
-    """Of the Java that Spark would use too, whatever its version: JAVA_HOME first, then the path."""
+    """Returns the path of the Java that Spark uses too, whatever its version: JAVA_HOME first, then the path."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home) / "bin" / "java"

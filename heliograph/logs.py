@@ -1,4 +1,4 @@
-"""The lines that a mirror writes: one shape on both streams and in the file of LOG_DIR.
+"""Formats the mirror's log: one line format on both streams and in the file of LOG_DIR.
 
     2026-10-03T12:00:00.123+02:00 WARNING backup: ...
 
@@ -21,7 +21,7 @@ from heliograph.text import printable, printable_lines
 FILE = "heliograph.log"
 MAX_BYTES = 50 * 1024 * 1024
 KEPT = 5
-"""Files that are kept beside the newest one."""
+"""Number of old log files that are kept."""
 
 log = logging.getLogger("heliograph")
 progress = logging.getLogger("heliograph.progress")
@@ -35,7 +35,7 @@ class LogLevel(StrEnum):
 
 
 class LineFormatter(logging.Formatter):
-    """Time with its zone, level, message: one line, whatever the message holds; a traceback follows in its own."""
+    """Formats time with its zone, level and message in one line; a traceback follows on its own lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -55,7 +55,7 @@ class LineFormatter(logging.Formatter):
 
 
 class _File(RotatingFileHandler):
-    """A log file; once it cannot be written, that is said and it is left alone."""
+    """A log file; once it cannot be written, that is logged and the file is no longer used."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class _File(RotatingFileHandler):
 
 
 def start_log(*, level: LogLevel = LogLevel.INFO, folder: Path | None = None) -> None:
-    """Begin to write; `folder` is that of LOG_DIR, and one that cannot be used is named."""
+    """Starts logging; `folder` is LOG_DIR, and one that cannot be used is reported."""
     log.setLevel(level.upper())
     log.propagate = False
     console, out = logging.StreamHandler(sys.stderr), logging.StreamHandler(sys.stdout)
@@ -93,4 +93,4 @@ def _add(handler: logging.Handler) -> None:
 
 def _warn_of_folder(folder: Path, error: BaseException | None) -> None:
     why = getattr(error, "strerror", None) or error
-    log.warning('LOG_DIR: nothing is written to "%s": %s; check that it is a folder that may be written', folder, why)
+    log.warning('LOG_DIR: nothing is written to "%s": %s; check that it is a writable folder', folder, why)

@@ -1,4 +1,4 @@
-"""`heliograph run`: from a configuration file to a mirror, and a quick way out of it."""
+"""Runs the mirror of a configuration file until it is stopped, and ends quickly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from heliograph.side_loops import SideLoop
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
-"""A second line of defence: from the stop signal on, the process ends within two seconds whatever hangs."""
+"""The process ends this long after the stop signal, even if something hangs; the limit is two seconds."""
 
 
 def run_mirror(
@@ -41,7 +41,7 @@ def run_mirror(
     secrets: Path | None = None,
     log_level: LogLevel = LogLevel.INFO,
 ) -> None:
-    """Mirror until SIGINT or SIGTERM. Raises ConfigError before anything was changed, if the file is no good."""
+    """Mirrors until SIGINT or SIGTERM. Raises ConfigError before anything is changed, if the file has errors."""
 
     def load() -> Settings:
         settings = load_settings(path, only_targets=only_targets, secrets=secrets)
@@ -70,7 +70,7 @@ def run_mirror(
 
 
 class _Work(Protocol):
-    """What runs until it is told to stop."""
+    """Work that runs until it is told to stop."""
 
     async def run(self) -> None: ...
     def stop(self) -> None: ...
@@ -78,7 +78,7 @@ class _Work(Protocol):
 
 
 class _Idle:
-    """In the place of a driver when no flow is enabled: Spark is not started for heartbeats alone."""
+    """Replaces the driver when no flow is enabled: Spark is not started for heartbeats alone."""
 
     def __init__(self) -> None:
         self._stopping = asyncio.Event()
@@ -90,15 +90,15 @@ class _Idle:
         self._stopping.set()
 
     def stands_by(self, *_: str) -> bool:
-        """Nothing is known of others that run the same configuration."""
+        """Returns False: nothing is known of other processes with the same configuration."""
         return False
 
     def apply(self, settings: Settings) -> None:
-        """A flow that is enabled now needs a restart, which is said elsewhere."""
+        """Does nothing: enabling a flow needs a restart, which is logged elsewhere."""
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now, without waiting for threads that wait for Spark; its JVM ends when we are gone."""
+    """Ends the process now, without waiting for threads that wait for Spark; its JVM ends with the process."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -106,13 +106,13 @@ def leave(code: int) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """The configuration file, looked at again and again."""
+    """The configuration file, polled for changes."""
 
     path: Path
     load: Callable[[], Settings]
 
     def stamp(self) -> tuple[int, int, int] | None:
-        """Changes when the file does, also when a mounted one is swapped; None while it is away."""
+        """Returns a value that changes with the file, also when a mounted one is swapped; None while it is missing."""
         try:
             found = self.path.stat()
         except OSError:
@@ -123,8 +123,8 @@ class _Watched:
 async def _watch(
     file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]], hang_up: asyncio.Event
 ) -> None:
-    """Take up what changes in the file, at SIGHUP or by itself; a bad file changes nothing."""
-    seen, taking_up = file.stamp(), SideLoop("configuration", "not taken up")
+    """Applies changes of the file, on SIGHUP or by polling; a file with errors changes nothing."""
+    seen, taking_up = file.stamp(), SideLoop("configuration", "change not applied")
     while True:
         try:
             await asyncio.wait_for(hang_up.wait(), WATCH_S)
@@ -135,22 +135,22 @@ async def _watch(
         hang_up.clear()
         seen = file.stamp()
         with taking_up:
-            running = _take_up(file, running, appliers)
+            running = _apply_change(file, running, appliers)
 
 
-def _take_up(file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]]) -> Settings:
-    """What runs from now on."""
+def _apply_change(file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]]) -> Settings:
+    """Loads the file again, applies what can change, and returns the settings that now run."""
     try:
         changes = compare(running, file.load())
     except HeliographError as error:
-        log.error("the configuration has changed and is not used: %s", error)
+        log.error("the configuration file has changed but has errors, the running one is kept: %s", error)
         return running
     for what in changes.applied:
         log.info("configuration: %s: takes effect now", what)
     for what in changes.need_restart:
         log.warning("configuration: %s: needs a restart", what)
     if not changes.applied and not changes.need_restart:
-        log.info("configuration: read again, nothing has changed")
+        log.info("configuration: read again, no change")
     for apply in appliers:
         apply(changes.settings)
     return changes.settings
@@ -180,7 +180,7 @@ async def _run(settings: Settings, epochs: SparkEpochs, file: _Watched) -> None:
 
 
 async def _run_beside(driver: _Work, *others: Coroutine[Any, Any, None]) -> None:
-    """Run the driver to its end; another that ends before it has a fault of ours, which ends the driver too."""
+    """Runs the driver to its end; another task that ends before it is a bug, which ends the driver too."""
     main = asyncio.ensure_future(driver.run())
     beside = [asyncio.ensure_future(other) for other in others]
     try:
@@ -204,10 +204,12 @@ def _say_notes(settings: Settings) -> None:
     for finding in settings.warnings:
         log.warning("%s", finding)
     for alias in sorted(unchecked_hosts(settings)):
-        log.warning('cluster "%s": host names are not checked: any certificate of a trusted authority will do', alias)
+        log.warning(
+            'cluster "%s": host names are not checked: any certificate of a trusted authority is accepted', alias
+        )
     if settings.notes:
         keys = ", ".join(sorted({finding.key for finding in settings.notes}))
-        log.info("accepted without effect so far: %s", keys)
+        log.info("keys without effect: %s", keys)
 
 
 def _report(line: str) -> None:

@@ -1,7 +1,7 @@
-"""The command line. Here is its door only: it opens at once, and Ctrl-C ends quietly from then on.
+"""The command line's entry point: it starts at once, and Ctrl-C ends it quietly from then on.
 
-The commands are in the modules beside this one: they parse, call and render; decisions live elsewhere.
-What is imported here is imported before anybody can catch an interrupt, so next to nothing is.
+The commands are in the modules beside this one: they parse, call and render; decisions live elsewhere. Almost nothing
+is imported here, because an interrupt during these imports cannot be caught.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; gives the exit code where the command line's library does not exit by itself."""
+    """Runs a command; returns the exit code where typer does not exit by itself."""
     try:
         from heliograph.cli.program import call
 
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def __getattr__(name: str) -> object:
-    """The program as typer's tools look for it, which make docs/cli.md."""
+    """Provides `app` for typer's tools, which make docs/cli.md."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from heliograph.cli.program import app

@@ -1,4 +1,4 @@
-"""`heliograph check`: what is wrong with a configuration, then with its clusters."""
+"""`heliograph check` finds what is wrong with a configuration, then with its clusters."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import typer
 from heliograph.cli import layouts
 from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted
+from heliograph.cli.render import OutputFormat, render_rows
 from heliograph.config import Finding, Severity, inspect_file, load_settings
 from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 from heliograph.preflight.steps import Step, Verdict, count_verdicts
-from heliograph.render import OutputFormat, render_rows
 from heliograph.text import printable, printable_lines
 
 _STEP_KEYS = ("verdict", "cluster", "role", "step", "subject", "what", "remedy")
 _ROW_KEYS = ("kind", "severity", "rule", "file", "line", "column", "key", *_STEP_KEYS)
-"""Findings and steps are rows of one shape; `kind` says which it is."""
+"""Columns shared by findings and steps; `kind` says which a row is."""
 
 
 def check(
     config: Configuration,
     *,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Look at the file alone; a missing secret is a warning.")
+        bool, typer.Option("--offline", help="Check the file only, not the clusters; a missing secret is a warning.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
     app_user: Annotated[
@@ -35,7 +35,7 @@ def check(
         typer.Option(
             "--app-user",
             metavar="FILE",
-            help="Client properties of an application, to try on the targets; its bootstrap.servers are not used.",
+            help="Client properties of an application, to try on the targets; its bootstrap.servers are ignored.",
             exists=True,
             dir_okay=False,
         ),
@@ -44,23 +44,24 @@ def check(
         bool,
         typer.Option(
             "--print-acls",
-            help="Print the rights that the configuration needs, and no more, as kafka-acls commands and KafkaUser "
-            "resources; looks at no cluster.",
+            help="Print the rights that the configuration needs, as kafka-acls commands and KafkaUser "
+            "resources; connects to no cluster.",
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also show what is as it should be.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also show the checks that pass.")] = False,
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Find what is wrong with a configuration, then with its clusters. Changes nothing. Exit code 1 if anything is.
+    """Find what is wrong with a configuration, then with its clusters. Changes nothing.
 
-    What is as it should be on the clusters is only counted, unless -v is given; the forms for programs have it all.
+    Exit code 1 if anything is wrong. Checks that pass are only counted; -v shows them, and json, yaml and csv always
+    have them.
     """
     if print_acls:
         _print_acls(config, secrets, output)
         return
     if offline and app_user is not None:
-        raise typer.BadParameter("needs the clusters, which --offline leaves out", param_hint="--app-user")
+        raise typer.BadParameter("cannot be used with --offline: it connects to the clusters", param_hint="--app-user")
     found, settings = _findings(config, offline=offline, secrets=secrets)
     severities = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
     if output.is_table:
@@ -93,7 +94,7 @@ def _print_acls(config: Path, secrets: Path | None, output: OutputFormat) -> Non
 
 
 def _findings(config: Path, *, offline: bool, secrets: Path | None) -> tuple[tuple[Finding, ...], Settings | None]:
-    """Settings only if there is no error; a file that cannot be parsed to its end has one more finding, for that."""
+    """Returns all findings, and the settings if there is no error; an unparsable file has one more finding."""
     try:
         loaded = inspect_file(config, secrets=secrets, offline=offline)
     except ConfigError as error:
@@ -140,6 +141,6 @@ def _step_row(step: Step) -> dict[str, str | int | None]:
 
 
 def _table_row(step: Step) -> dict[str, str | int | None]:
-    """With the remedy behind what it cures: a table's last column may be as long as it likes."""
+    """Puts the remedy after the fault: the last column of a table may be long."""
     row = _step_row(step)
     return {**{key: row[key] for key in _STEP_KEYS[:-2]}, "what": "; ".join(filter(None, (step.what, step.remedy)))}

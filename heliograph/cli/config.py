@@ -1,4 +1,4 @@
-"""What a configuration means, and which secrets it needs: `heliograph config`, `heliograph secrets`."""
+"""`heliograph config` and `heliograph secrets` show what a configuration means, and which secrets it needs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import typer
 from heliograph.cli import layouts
 from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted
+from heliograph.cli.render import OutputFormat
 from heliograph.config import Loaded, inspect_file
 from heliograph.config.convert import convert, write_secret_files
 from heliograph.config.secrets import Resolver, compare_places
 from heliograph.config.show import ShowFormat, effective, literal_secrets, render_effective
-from heliograph.render import OutputFormat
 
 config_app = typer.Typer(
-    help="What a configuration means, and the same in the other form.",
+    help="Show what a configuration means, or convert it to the other form.",
     epilog="Example: heliograph config show mm2.properties",
     no_args_is_help=True,
 )
 secrets_app = typer.Typer(
-    help="The secrets that a configuration needs.",
+    help="Check the secrets that a configuration needs.",
     epilog="Example: heliograph secrets check mirror.yaml --secrets /mnt/secrets",
     no_args_is_help=True,
 )
@@ -31,10 +31,10 @@ secrets_app = typer.Typer(
 @config_app.command("show", epilog="Example: heliograph config show mm2.properties -o json")
 def config_show(
     config: Configuration,
-    output: Annotated[ShowFormat, typer.Option("-o", "--output", help="Form of the result.")] = ShowFormat.YAML,
+    output: Annotated[ShowFormat, typer.Option("-o", "--output", help="Output format.")] = ShowFormat.YAML,
     secrets: Secrets = None,
 ) -> None:
-    """Print the settings in force, each with where it came from. Secrets are not shown."""
+    """Print the effective settings, each with its origin. Secrets are not shown."""
     loaded = _load(config, secrets)
     typer.echo(render_effective(effective(loaded.parts), output))
 
@@ -46,11 +46,14 @@ def config_convert(
     write_secrets: Annotated[
         Path | None,
         typer.Option(
-            "--write-secrets", metavar="DIR", help="Put secrets that stand in the file there.", file_okay=False
+            "--write-secrets",
+            metavar="DIR",
+            help="Write the secrets found in the file to this folder.",
+            file_okay=False,
         ),
     ] = None,
 ) -> None:
-    """Write properties as a resource, and a resource as properties. Secrets become references."""
+    """Convert a property file to a resource, or a resource to a property file. Secrets become references."""
     loaded = _load(config, secrets)
     converted = convert(loaded, name=config.stem, resolver=Resolver(folder=secrets))
     typer.echo(converted.text, nl=False)
@@ -62,7 +65,7 @@ def config_convert(
 
 
 def _load(config: Path, secrets: Path | None) -> Loaded:
-    """A file without errors; secrets need not be there to look at it."""
+    """Loads a file without errors; its secrets need not exist."""
     loaded = inspect_file(config, secrets=secrets, offline=True)
     loaded.raise_errors()
     return loaded
@@ -76,7 +79,7 @@ def secrets_check(
         typer.Option(
             "--secrets",
             metavar="DIR",
-            help="Mounted secrets; give several to compare them.",
+            help="Folder of mounted secrets; give several to compare them.",
             exists=True,
             file_okay=False,
         ),

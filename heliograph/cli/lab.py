@@ -1,4 +1,4 @@
-"""`heliograph lab`: real clusters on this machine."""
+"""`heliograph lab` runs real Kafka clusters on this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from heliograph.cli import layouts
 from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Output
+from heliograph.cli.render import OutputFormat
 from heliograph.errors import LabError
 from heliograph.lab import (
     DEFAULT_FOLDER,
@@ -29,14 +30,13 @@ from heliograph.lab import (
     stop_lab,
     write_ready_files,
 )
-from heliograph.render import OutputFormat
 
 lab_app = typer.Typer(
     help="Real Kafka clusters on this machine, to try things on.",
     epilog="Example: heliograph lab up --cluster primary --cluster backup:3",
     no_args_is_help=True,
 )
-Folder = Annotated[Path, typer.Option("--folder", help="The lab's folder: data, logs and what runs.")]
+Folder = Annotated[Path, typer.Option("--folder", help="The lab's folder, with data, logs and state.")]
 Brokers = Annotated[str, typer.Argument(metavar="CLUSTER[:BROKER]", help="A cluster, or one of its brokers.")]
 
 
@@ -51,14 +51,16 @@ def lab_up(
     ] = DEFAULT_VERSION,
     security: Annotated[
         str | None,
-        typer.Option("--security", metavar="NAME", help=f"Secured clusters, and how to come in: {', '.join(WAYS)}."),
+        typer.Option(
+            "--security", metavar="NAME", help=f"Start secured clusters with this kind of login: {', '.join(WAYS)}."
+        ),
     ] = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Start clusters and leave them running; without --cluster two of one broker each, primary and backup.
+    """Start clusters and leave them running; without --cluster two with one broker each, primary and backup.
 
-    The folder gets an mm2.properties that mirrors the first cluster into the second, and with --security a client file
-    for each cluster; secrets are not shown.
+    The folder gets an mm2.properties that mirrors the first cluster into the second, and with --security a client
+    file for each cluster; secrets are not shown.
     """
     specs = _parse_specs(cluster or ["primary", "backup"], kafka_version, security)
     with show_progress() as progress, Lab(folder, progress=progress) as lab:
@@ -107,7 +109,7 @@ def lab_stop(which: Brokers, folder: Folder = DEFAULT_FOLDER) -> None:
 
 @lab_app.command("start", epilog="Example: heliograph lab start primary")
 def lab_start(which: Brokers, folder: Folder = DEFAULT_FOLDER) -> None:
-    """Start again what "lab kill" or "lab stop" ended, on the same port and data, and wait until it answers."""
+    """Start again what "lab kill" or "lab stop" ended, with the same port and data, and wait until it answers."""
     _change(Act.START, which, folder, "started")
 
 

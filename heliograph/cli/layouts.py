@@ -1,4 +1,4 @@
-"""How the tables of the commands look: which columns, what is worst, and on which screen."""
+"""Defines the tables of the commands: their columns, the order by severity, and the screen."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import typer
 
+from heliograph.cli.render import OutputFormat, render_rows
+from heliograph.cli.tables import NONE, Cells, Layout, Level, Screen, screen_of
 from heliograph.config.files.parts import ConnectorState
-from heliograph.render import OutputFormat, Row, render_rows
-from heliograph.tables import NONE, Cells, Layout, Level, Screen, screen_of
+from heliograph.views.rows import Row
 
 _TOPIC_LEVELS = {
     "stopped": Level.BAD,
@@ -26,7 +27,7 @@ _OUTCOMES = {"planned": Level.GOOD, "written": Level.GOOD, "kept": Level.REST}
 
 
 def _by_word(column: str, levels: Mapping[str, Level], default: Level) -> Callable[[Cells], Level]:
-    """The level of a column's text, or of what stands in it before a colon."""
+    """Returns a function that maps a column's text, up to a colon, to its level."""
     return lambda row: levels.get(row[column].partition(":")[0], default)
 
 
@@ -124,7 +125,7 @@ def show_rows(
     conclusion: str = "",
     worst_first: bool = False,
 ) -> None:
-    """Print rows in their form; `worst_first` puts those of a table into the order of their levels."""
+    """Prints rows in the output format; `worst_first` sorts those of a table by level."""
     ordered = sorted(rows, key=lambda row: rank(layout, row)) if worst_first and output.is_table else rows
     typer.echo(render_rows(ordered, output, conclusion=conclusion, layout=layout, screen=screen()))
 
@@ -136,7 +137,7 @@ def rank(layout: Layout, row: Row) -> int:
 
 
 def screen() -> Screen:
-    """What this process prints on."""
+    """Returns the screen that this process prints on."""
     return screen_of(
         is_terminal=sys.stdout.isatty(),
         columns=shutil.get_terminal_size().columns,

@@ -1,4 +1,4 @@
-"""What several commands share: their options, exit codes, and words."""
+"""Shared by several commands: options, exit codes, and words."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
+from heliograph.cli.render import OutputFormat
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
 from heliograph.names.filters import NameFilter
-from heliograph.render import OutputFormat
 from heliograph.text import printable_lines
 
 EXIT_FAILED = 1
-"""It failed, or what was looked at is not as it should be."""
+"""Exit code of a failure, or of a check that found something wrong."""
 EXIT_NOT_STARTED = 3
 
 Configuration = Annotated[
@@ -29,18 +29,18 @@ Secrets = Annotated[
     typer.Option(
         "--secrets",
         metavar="DIR",
-        help="Mounted secrets: a folder for each, in it a file for each key.",
+        help="Folder of mounted secrets: a subfolder for each secret, with a file for each key.",
         exists=True,
         file_okay=False,
     ),
 ]
 Output = Annotated[
-    OutputFormat, typer.Option("-o", "--output", help="Form of the result; wide is a table with all columns.")
+    OutputFormat, typer.Option("-o", "--output", help="Output format; wide is a table with all columns.")
 ]
 
 
 def parse_groups(pattern: str | None) -> NameFilter | None:
-    """The value of --groups."""
+    """Parses the value of --groups."""
     try:
         return None if pattern is None else NameFilter((pattern,))
     except ConfigError as error:
@@ -48,7 +48,7 @@ def parse_groups(pattern: str | None) -> NameFilter | None:
 
 
 def exact(text: str) -> str:
-    """A file for another tool: every character counts, but for one who looks at it on a terminal."""
+    """Returns a file for another tool unchanged; on a terminal control characters are escaped."""
     return printable_lines(text) if sys.stdout.isatty() else text
 
 
@@ -57,7 +57,7 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
 
 
 def flow_named(settings: Settings, name: str) -> Flow:
-    """The value of --flow."""
+    """Finds the flow named by --flow."""
     for flow in settings.enabled_flows:
         if flow.name == name:
             return flow

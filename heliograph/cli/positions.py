@@ -1,4 +1,4 @@
-"""`heliograph positions`: where the copies of a flow stand, and how that is set while nobody leads it."""
+"""`heliograph positions` lists the positions of a flow, and sets or resets them while the flow is stopped."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import typer
 from heliograph.cli import layouts
 from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, exact, flow_named
+from heliograph.cli.render import OutputFormat, render_csv
 from heliograph.config import load_settings
 from heliograph.config.keys.values import BadValue
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.start_points import StartPoint, parse_point
 from heliograph.errors import HeliographError
-from heliograph.recovery.forms import PositionsFormat
-from heliograph.render import OutputFormat, render_csv
+from heliograph.recovery.choices import PositionsFormat
 from heliograph.text import printable
 
 if TYPE_CHECKING:
@@ -26,41 +26,43 @@ if TYPE_CHECKING:
     from heliograph.recovery.positions import ChangedPositions, Planner, PositionRow
 
 positions_app = typer.Typer(
-    help="Where the copies of a flow stand: list, set and reset positions.",
+    help="List, set and reset the positions of a flow: the next source offset to copy.",
     epilog="Example: heliograph positions list mm2.properties",
     no_args_is_help=True,
 )
 FlowName = Annotated[str, typer.Option("--flow", metavar="A->B", help="The flow.")]
-Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this source topic.")]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this source topic.")]
 Partition = Annotated[
     int | None, typer.Option("--partition", metavar="NUMBER", min=0, help="Only this partition of the topic.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only the plan is shown.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Make the changes; without it only the plan is shown.")]
 
 
 @positions_app.command("list", epilog="Example: heliograph positions list mm2.properties --topic orders -o csv")
 def positions_list(
     config: Configuration,
     *,
-    name: Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only of this flow.")] = None,
+    name: Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")] = None,
     topic: Topic = None,
     secrets: Secrets = None,
     output: Annotated[
         PositionsFormat,
-        typer.Option("-o", "--output", help="Form of the result; connect is what --from-file and Connect's REST take."),
+        typer.Option(
+            "-o", "--output", help="Output format; connect is the JSON that --from-file and Connect's REST API accept."
+        ),
     ] = PositionsFormat.TABLE,
 ) -> None:
-    """Show the position of every partition, the next source offset to copy, beside the source's log.
+    """Show the position of every partition, the next source offset to copy, beside the ends of the source's log.
 
-    "by" says whose word it is: ours by what was copied, that of somebody who set or reset it and of which the next
-    start will know, or another tool's. Exit code 1 if a target does not answer.
+    The column "by" says where a position comes from: from what was copied, from a set or reset that takes effect at
+    the next start, or from another tool. Exit code 1 if a target does not answer.
     """
     from heliograph.recovery.positions import list_places
 
     settings = load_settings(config, secrets=secrets)
     flows = settings.enabled_flows if name is None else (flow_named(settings, name),)
     if output is PositionsFormat.CONNECT and len(flows) != 1:
-        raise typer.BadParameter("this form is for one flow", param_hint="--flow")
+        raise typer.BadParameter("this output format is for one flow: name it", param_hint="--flow")
     found: list[PositionRow] = []
     problems: list[str] = []
     for flow in flows:
@@ -71,14 +73,14 @@ def positions_list(
                 typer.echo(printable(problem), err=True)
         except HeliographError as error:
             problems.append(f"{flow.name}: {error}")
-    _show_places(found, flows[0] if flows else None, output)
+    _show_positions(found, flows[0] if flows else None, output)
     for problem in problems:
         typer.echo(printable(problem), err=True)
     if problems:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _show_places(found: Sequence[PositionRow], flow: Flow | None, output: PositionsFormat) -> None:
+def _show_positions(found: Sequence[PositionRow], flow: Flow | None, output: PositionsFormat) -> None:
     rows = [place.row() for place in found]
     if output is PositionsFormat.CSV:
         typer.echo(exact(render_csv(rows)), nl=False)
@@ -108,7 +110,7 @@ def positions_set(
         typer.Option(
             "--to",
             metavar="OFFSET|earliest|latest|TIME",
-            help="The next source offset to copy, an end of the log, or the first record of a time on "
+            help="The next source offset to copy, earliest, latest, or a time for the first record from then on "
             "(2026-01-31T12:00:00Z).",
         ),
     ] = None,
@@ -117,9 +119,9 @@ def positions_set(
         typer.Option(
             "--from-file",
             metavar="FILE",
-            help="Positions of many partitions. JSON as PATCH /connectors/<name>/offsets of Kafka Connect takes it, or "
-            ".csv with the columns topic,partition,offset: there an offset is that of the last copied record, so that "
-            "copying goes on behind it, and null, or nothing, resets. A column position is the next offset to copy.",
+            help="Positions of many partitions. JSON as in PATCH /connectors/<name>/offsets of Kafka Connect, or "
+            ".csv with the columns topic,partition,offset: an offset is that of the last copied record, so that "
+            "copying continues after it; null or an empty cell resets. A column position is the next offset to copy.",
             exists=True,
             dir_okay=False,
         ),
@@ -128,10 +130,10 @@ def positions_set(
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Set where the copying of partitions goes on at the next start. Refused while anybody leads the flow.
+    """Set where copying continues at the next start. Refused while a process runs the flow.
 
-    Back: records are copied once more, and stand on the target twice. Forward: records are left out. Groups keep
-    their translation: the first copies count until the second ones have gone as far. An offset outside the source's
+    Backward: records are copied again and are on the target twice. Forward: records are skipped. Group offsets keep
+    their translation: the first copies count until the second copies have come as far. An offset outside the source's
     log becomes its start or its end. MirrorMaker 2 finds the position too.
     """
     from heliograph.recovery.positions import to_given, to_point
@@ -163,10 +165,10 @@ def positions_reset(
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Forget positions: partitions begin at the next start as those of a new flow do, by start.position.
+    """Forget positions: at the next start partitions begin as in a new flow, by start.position.
 
-    What was copied stays on the target, and is copied once more as far as the start position says. Refused while
-    anybody leads the flow.
+    Records that were copied stay on the target, and are copied again from the start position on. Refused while a
+    process runs the flow.
     """
     from heliograph.recovery.positions import to_nothing
 
@@ -196,7 +198,7 @@ def _read(file: Path, flow: Flow) -> list[Given]:
 
     given, unknown = read_offsets(file.read_text(), name=str(file), source=flow.source)
     if unknown:
-        typer.echo(f"{counted(unknown, 'reset')} passed over: no partition of {flow.name}", err=True)
+        typer.echo(f"{counted(unknown, 'reset')} ignored: not a partition of {flow.name}", err=True)
     return given
 
 

@@ -1,4 +1,4 @@
-"""All commands together, and how one is called: faults become a line and an exit code.
+"""Assembles all commands and runs one: an error becomes a line and an exit code.
 
 Exit codes: 0 done; 1 failed, or not ready; 2 bad arguments; 3 `run` could not start; 130 interrupted.
 """
@@ -31,11 +31,11 @@ COMMANDS: dict[Callable[..., None], str] = {
     groups: "heliograph groups mm2.properties --groups 'billing-.*'",
     translate: "heliograph translate mm2.properties --from primary --group billing --execute",
 }
-"""In the order of the help, each with the example at the end of its own."""
+"""The commands in the order of the help, each with the example at the end of its own help."""
 
 app = typer.Typer(
     name="heliograph",
-    help="Mirrors Apache Kafka clusters and carries consumers over when one is lost.",
+    help="Mirrors Apache Kafka clusters, and moves consumers to the copy when one is lost.",
     epilog="Example: heliograph lab up",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -50,7 +50,7 @@ app.add_typer(lab_app, name="lab")
 
 
 def call(arguments: list[str]) -> int:
-    """Run a command; gives the exit code where the library does not exit by itself."""
+    """Runs a command; returns the exit code where typer does not exit by itself."""
     try:
         app(spread_clusters(arguments))
     except HeliographError as error:
@@ -60,7 +60,7 @@ def call(arguments: list[str]) -> int:
 
 
 def spread_clusters(arguments: list[str]) -> list[str]:
-    """MM2's `FILE --clusters A B` as the option repeated, which is what the library understands."""
+    """Rewrites MM2's `FILE --clusters A B` as a repeated option, which typer understands."""
     if "--clusters" not in arguments[2:]:
         return arguments
     at = arguments.index("--clusters", 2) + 1

@@ -1,4 +1,4 @@
-"""Acts of recovery: `heliograph acknowledge`, `heliograph translate`."""
+"""`heliograph acknowledge` and `heliograph translate`: commands for recovery."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from heliograph.cli.options import (
     known_flows,
     parse_groups,
 )
+from heliograph.cli.render import OutputFormat
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
-from heliograph.recovery.forms import By, TranslationFormat
-from heliograph.render import OutputFormat
+from heliograph.recovery.choices import By, TranslationFormat
 from heliograph.text import printable
 
 if TYPE_CHECKING:
@@ -34,15 +34,17 @@ def acknowledge(
     config: Configuration,
     *,
     name: Annotated[str, typer.Option("--flow", metavar="A->B", help="The flow.")],
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this source topic.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is to acknowledge.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this source topic.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the losses that would be acknowledged.")
+    ] = False,
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Acknowledge what happened to a flow's records: it is ready again, and partitions that stood still go on.
+    """Acknowledge losses: the flow is ready again, and stopped partitions continue.
 
-    A partition that stopped goes on behind what was lost; a record that was refused is tried once more, and left out
-    if it is refused again. Needs the target alone, and no running mirror.
+    A partition that stopped continues after the lost records; a refused record is retried once, and skipped if it is
+    refused again. Needs only the target, and no running mirror.
     """
     from heliograph.recovery.acknowledge import acknowledge as apply
 
@@ -59,33 +61,36 @@ def translate(
     *,
     source: Annotated[str, typer.Option("--from", metavar="ALIAS", help="The cluster that the groups come from.")],
     target: Annotated[
-        str | None, typer.Option("--to", metavar="ALIAS", help="The cluster that they go to, if there are several.")
+        str | None,
+        typer.Option("--to", metavar="ALIAS", help="The cluster that the groups go to; needed if there are several."),
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", metavar="GROUP", help="A group; may be repeated.")
     ] = None,
     pattern: Annotated[
-        str | None, typer.Option("--groups", metavar="PATTERN", help="Groups by a Java regular expression.")
+        str | None, typer.Option("--groups", metavar="PATTERN", help="All groups that match a Java regular expression.")
     ] = None,
-    by: Annotated[By, typer.Option("--by", help="Exactly, or as Java's client does.")] = By.LEDGER,
+    by: Annotated[
+        By, typer.Option("--by", help="Translate exactly by the ledger, or by checkpoints as Java's client does.")
+    ] = By.LEDGER,
     execute: Annotated[
         bool, typer.Option("--execute", help="Write the offsets into the groups of the target.")
     ] = False,
     secrets: Secrets = None,
     output: Annotated[
-        TranslationFormat, typer.Option("-o", "--output", help="Form of the result; csv is for kafka-consumer-groups.")
+        TranslationFormat, typer.Option("-o", "--output", help="Output format; csv is for kafka-consumer-groups.")
     ] = TranslationFormat.TABLE,
 ) -> None:
-    """Show where groups of a lost cluster go on, by what stands on the target alone; --execute moves them there.
+    """Show where groups of a lost cluster continue, from data on the target alone; --execute commits the offsets.
 
-    A group that has members on the target is not touched, and none goes backwards. csv is the file that
-    kafka-consumer-groups --reset-offsets --from-file reads. Exit code 1 if a group has no translation or was not moved,
-    and if there is none.
+    A group with members on the target is not changed, and no offset moves backward. csv is the file that
+    kafka-consumer-groups --reset-offsets --from-file reads. Exit code 1 if a group has no translation or was not
+    moved, or if no group matches.
     """
     from heliograph.recovery.translate import plan_moves, run_moves
 
     if not group and pattern is None:
-        raise typer.BadParameter("name groups by --group or --groups", param_hint="--group")
+        raise typer.BadParameter("name groups with --group or --groups", param_hint="--group")
     wanted = parse_groups(pattern)
     settings = load_settings(config, secrets=secrets)
     flow = _flow_between(settings, source, target)
@@ -93,12 +98,10 @@ def translate(
     moves = asyncio.run(run_moves(settings, flow, plan.moves)) if execute else plan.moves
     _show_moves(moves, output, is_plan=not execute)
     for name in plan.unknown:
-        unknown = f'the group "{name}" has no place on "{flow.target}": it was never seen on "{source}"'
+        unknown = f'the group "{name}" has no translated offset on "{flow.target}": it was never seen on "{source}"'
         typer.echo(printable(unknown), err=True)
     if not moves and not plan.unknown:
-        typer.echo(
-            f'no group like "{pattern}" has a place on "{flow.target}": none was ever seen on "{source}"', err=True
-        )
+        typer.echo(f'no group that matches "{pattern}" has a translated offset on "{flow.target}"', err=True)
     if not moves or plan.unknown or not all(move.is_good for move in moves):
         raise typer.Exit(EXIT_FAILED)
 
@@ -115,7 +118,7 @@ def _show_moves(moves: list[Move], output: TranslationFormat, *, is_plan: bool) 
 
 
 def _flow_between(settings: Settings, source: str, target: str | None) -> Flow:
-    """The one flow from a cluster, to another one if that is named."""
+    """Finds the one flow from a cluster, to another one if that is named."""
     for option, alias in (("--from", source), ("--to", target)):
         if alias is not None and alias not in settings.clusters:
             known = ", ".join(settings.clusters)

@@ -1,4 +1,4 @@
-"""`heliograph run`: the mirror itself."""
+"""`heliograph run` runs the mirror."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heliograph.errors import ConfigError, HeliographError, StoreUnusable
 from heliograph.logs import LogLevel
 
 _IS_SECRET = re.compile(r"(?:[.]secret|password|token|(?:access|secret)[.]key)$", re.IGNORECASE)
-"""Of Spark's settings, those whose value is a secret; `spark.kubernetes.*.secrets.NAME` names a folder."""
+"""Matches Spark settings whose value is a secret; `spark.kubernetes.*.secrets.NAME` names a folder instead."""
 
 
 def run(
@@ -21,16 +21,16 @@ def run(
     *,
     clusters: Annotated[
         list[str] | None,
-        typer.Option("--clusters", metavar="ALIAS", help="Only flows that end in these."),
+        typer.Option("--clusters", metavar="ALIAS", help="Only flows into this cluster; may be repeated."),
     ] = None,
     master: Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default: local.")] = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; may be repeated.")
     ] = None,
-    log_level: Annotated[LogLevel, typer.Option("--log-level", help="The least that is logged.")] = LogLevel.INFO,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Lowest level that is logged.")] = LogLevel.INFO,
     secrets: Secrets = None,
 ) -> None:
-    """Mirror until stopped by Ctrl-C. A changed configuration is taken up while it runs, as far as it can be.
+    """Mirror until stopped by Ctrl-C. Changes of the configuration file take effect while it runs, where possible.
 
     Progress goes to the standard output, the rest of the log to the standard error; with LOG_DIR in the environment
     both also go to heliograph.log in that folder.
@@ -54,7 +54,7 @@ def run(
 
 
 def prepare() -> None:
-    """Keep the classes that Spark loads beside the Python packages: it then starts in half the time."""
+    """Store the Java classes that Spark loads next to the Python packages: Spark then starts in half the time."""
     from heliograph.driver.spark.epochs import make_archive
     from heliograph.driver.spark.jvm_class_archive import archive_path
     from heliograph.java import find_java
@@ -63,7 +63,7 @@ def prepare() -> None:
     find_java()
     archive = archive_path()
     if archive.is_file():
-        typer.echo(f"{archive} is there already")
+        typer.echo(f"{archive} exists already")
         return
     try:
         make_archive(archive)

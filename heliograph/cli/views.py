@@ -1,4 +1,4 @@
-"""What is known of flows, topics and groups: `heliograph status`, `heliograph topics`, `heliograph groups`."""
+"""`heliograph status`, `topics` and `groups` show the state of flows, topics and groups."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import typer
 from heliograph.cli import layouts
 from heliograph.cli.layouts import show_rows
 from heliograph.cli.options import EXIT_FAILED, Configuration, Output, Secrets, counted, flow_named, parse_groups
+from heliograph.cli.render import OutputFormat, render_rows
 from heliograph.config import load_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.errors import ConfigError
-from heliograph.render import OutputFormat, render_rows
 from heliograph.text import printable
 
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 def status(config: Configuration, secrets: Secrets = None, output: Output = OutputFormat.TABLE) -> None:
-    """Show how the flows stand, by what is written on their targets. Exit code 1 if one that is to run is not ready.
+    """Show the state of the flows, from what is stored on their targets. Exit code 1 if an enabled flow is not ready.
 
-    Ready means that somebody leads, source and target answer, records and groups move, and no loss is unacknowledged.
-    What is not so is named with its remedy. json and yaml have every condition and every loss in full. Paused, stopped
-    and disabled flows are shown as such.
+    A flow is ready if a process runs it, source and target answer, records and group offsets make progress, and all
+    losses are acknowledged. What is missing is shown with its remedy. json and yaml have every condition and every
+    loss in full. Paused, stopped and disabled flows are shown as such.
     """
     from heliograph.views.status import read_status
 
     settings = load_settings(config, secrets=secrets)
     if not settings.flows:
-        raise ConfigError("there is no flow: there is nothing to show", where=settings.file)
+        raise ConfigError("the file has no flow", where=settings.file)
     found = asyncio.run(read_status(settings))
     _show_status(found, output)
     if not all(flow.is_ready for flow in found if flow.is_to_run):
@@ -44,7 +44,7 @@ def status(config: Configuration, secrets: Secrets = None, output: Output = Outp
 
 
 def _show_status(found: Sequence[FlowStatus], output: OutputFormat) -> None:
-    """A table has the worst first, and below it what keeps flows from being ready."""
+    """Prints the worst flows first, and below the table what keeps flows from being ready."""
     if not output.is_table:
         typer.echo(render_rows([flow.full_row() for flow in found], output))
         return
@@ -64,15 +64,15 @@ def topics(
     name: Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")] = None,
     by_partition: Annotated[bool, typer.Option("--partitions", help="A row for each partition.")] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Which settings of the target's topics would be changed, and how.")
+        bool, typer.Option("--diff", help="Show which configs of the target's topics would change, and how.")
     ] = False,
     secrets: Secrets = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show the topics of each flow on both clusters: how far each is copied and how fast, what is not, and why.
+    """Show the topics of each flow on both clusters: progress, speed, and why a topic is not copied.
 
-    Positions, ends and lags of a topic are the sums over its partitions. --diff writes nothing. If the source does not
-    answer, what was last seen of it stands on the target. Exit code 1 if a target does not answer.
+    Positions, ends and lags of a topic are the sums over its partitions. --diff writes nothing. If the source does
+    not answer, its last known state is shown, which is stored on the target. Exit code 1 if a target does not answer.
     """
     from heliograph.views.topics import read_topics
 
@@ -90,13 +90,13 @@ def topics(
 
 
 def _not_compared(flows: Sequence[Flow], found: Sequence[TopicView]) -> list[str]:
-    """Flows whose sources do not answer; of those that copy no settings that is said besides."""
+    """Lists flows whose sources do not answer; says which flows sync no topic configs."""
     silent = {view.flow for view in found if view.seen_s is not None}
     for flow in flows:
         if not flow.topic_sync.configs_enabled:
-            typer.echo(f"{flow.name}: sync.topic.configs.enabled is false: none of its settings is changed", err=True)
+            typer.echo(f"{flow.name}: sync.topic.configs.enabled is false: no topic config is changed", err=True)
     return [
-        f'{flow.name}: "{flow.source}" does not answer: its settings cannot be compared'
+        f'{flow.name}: "{flow.source}" does not answer: topic configs cannot be compared'
         for flow in flows
         if flow.name in silent
     ]
@@ -137,10 +137,10 @@ def groups(
 ) -> None:
     """Show consumer groups on both clusters of each flow, and what each would read again if it moved now.
 
-    -o wide and the forms for programs have the partitions too.
+    -o wide, json, yaml and csv show the partitions too.
 
-    If the source does not answer, what was last seen of it stands on the target. Exit code 1 if a target does not, or
-    if a group cannot have the name that it would have there.
+    If the source does not answer, its last known state is shown, which is stored on the target. Exit code 1 if a
+    target does not answer, or if a group cannot have its name on the target.
     """
     from heliograph.views.groups import read_groups
 
@@ -155,15 +155,15 @@ def groups(
 
 
 def _load_flows(config: Path, secrets: Path | None) -> Settings:
-    """Of a file without an enabled flow there is nothing to show."""
+    """Loads a file that has at least one enabled flow."""
     settings = load_settings(config, secrets=secrets)
     if not settings.enabled_flows:
-        raise ConfigError("no flow is enabled: there is nothing to show", where=settings.file)
+        raise ConfigError("no flow is enabled", where=settings.file)
     return settings
 
 
 def _show_groups(found: Sequence[GroupView], output: OutputFormat, *, by_partition: bool) -> None:
-    """One table or two, or rows of one shape whose `kind` says which table they are of."""
+    """Prints one table or two, or rows of one shape whose `kind` says which table they belong to."""
     group_rows = [view.row() for view in found]
     if output.is_table and all(view.group == view.target_group for view in found):
         group_rows = [{name: value for name, value in row.items() if name != "target group"} for row in group_rows]
@@ -176,7 +176,7 @@ def _show_groups(found: Sequence[GroupView], output: OutputFormat, *, by_partiti
     again = sum(view.reread or 0 for view in found)
     conclusion = f"{counted(len(found), 'group')}, {counted(again, 'record')} would be read again"
     if (every_s := max((view.read_every_s or 0.0 for view in found), default=0.0)) > 0:
-        conclusion += f"; commits are read every {every_s:.3g} s"
+        conclusion += f"; group offsets are read every {every_s:.3g} s"
     if by_partition or output is OutputFormat.WIDE:
         show_rows(place_rows, output, layouts.GROUP_PLACES, worst_first=True)
         typer.echo("")

@@ -1,4 +1,4 @@
-"""Configuration: MM2's property files and Strimzi's resources to validated, frozen settings."""
+"""The configuration package turns MM2 property files and Strimzi resources into validated, frozen settings."""
 
 from heliograph.config.findings import ConfigEntry, FilePlace, Finding, Severity
 from heliograph.config.load import Loaded, inspect_content, inspect_file, load_settings, parse_settings

@@ -1,6 +1,6 @@
-"""From parts to settings: values by their types, flows and clusters; dictionaries of strings end here.
+"""Builds settings from parts: parses values by type, makes flows and clusters; dictionaries of strings end here.
 
-Pure. Every fault is put into the report; the caller raises them all together.
+Pure. Every fault goes into the report; the caller raises them all together.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from heliograph.names.renaming import RenamingPolicy
 
 _SECURITY_NAMES = CLIENT_NAMES - {"bootstrap.servers", "security.protocol"}
 _MUST_AGREE = ("replication.policy.class", "replication.policy.separator", "offset-syncs.topic.location")
-"""What the connectors of a flow must have in common, or one looks for what the other does not write."""
+"""Keys that must agree in all connectors of a flow, or one looks for topics that another never writes."""
 
 
 def build_settings(
     parts: Sequence[Parts], report: Report, *, only_targets: Sequence[str] = (), need_flow: bool = True
 ) -> Settings:
-    """One settings object of all parts of a file; faults are in the report."""
+    """Builds one settings object from all parts of a file; faults go into the report."""
     flows = [_build_flow(flow, report) for part in parts for flow in part.flows]
     flows = _with_arrivals(_without_storage_topics(flows))
     _check_flows_once(parts, report)
     aliases = list(dict.fromkeys(alias for part in parts for alias in part.clusters))
     rank = {alias: index for index, alias in enumerate(aliases)}
-    flows.sort(key=lambda flow: (rank.get(flow.source, 0), rank.get(flow.target, 0)))  # the same from either form
+    flows.sort(key=lambda flow: (rank.get(flow.source, 0), rank.get(flow.target, 0)))  # one order for either file form
     all_flows, flows = flows, _keep_targets(flows, aliases, only_targets, report)
     clusters = _build_clusters(parts, flows, report)
     _check_same_cluster(clusters, parts, report)
@@ -96,9 +96,9 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
     if not parts.connectors:
         report.error(
             "no-connector",
-            f"no connector is enabled for the flow {parts.name}, so nothing would be mirrored",
+            f"no connector is enabled for the flow {parts.name}, so nothing is mirrored",
             parts.place,
-            remedy='write "sourceConnector: {}", and "checkpointConnector: {}" to carry consumer groups over',
+            remedy='write "sourceConnector: {}", and "checkpointConnector: {}" to sync consumer groups',
         )
     _check_aliases_kept(parts, flow.config, report)
     _check_agreement(parts, report)
@@ -166,7 +166,7 @@ def _build_flow(parts: FlowParts, report: Report) -> Flow:
 
 
 def _build_clients(parts: FlowParts, report: Report) -> dict[str, Config]:
-    """What each client of the flow is given besides its cluster's connection settings, by its role in `Flow`.
+    """Builds the keys of each client of the flow beyond its cluster's, by the client's role in `Flow`.
 
     As in MM2 a client's own keys win over those of the flow's `source.cluster.*` and `target.cluster.*`, and these
     over the cluster's.
@@ -182,7 +182,7 @@ def _build_clients(parts: FlowParts, report: Report) -> dict[str, Config]:
 
 
 def _with_addresses(config: Config, report: Report) -> Config:
-    """The same with its bootstrap servers, if it has some, in one form."""
+    """Returns the config with its bootstrap servers, if any, in normal form."""
     servers = config.get("bootstrap.servers")
     if servers is None:
         return config
@@ -192,7 +192,7 @@ def _with_addresses(config: Config, report: Report) -> Config:
 
 
 def _addresses(servers: ConfigEntry, name: str, report: Report) -> list[str]:
-    """Bootstrap servers as `host:port`, each once; faults are reported under the key's name."""
+    """Parses bootstrap servers as `host:port`, without repeats; faults are reported under the key's name."""
     addresses: list[str] = []
     for text in dict.fromkeys(split_list(servers.value)) if not servers.is_missing else ():
         try:
@@ -245,7 +245,7 @@ def _build_checkpoints(parts: FlowParts, flow: _Reader, report: Report) -> Check
 
 
 def _build_heartbeats(parts: FlowParts, flow: _Reader) -> HeartbeatSettings | None:
-    """A heartbeat connector runs whether or not its flow is enabled."""
+    """Builds the heartbeat settings; a heartbeat connector runs whether or not its flow is enabled."""
     if Connector.HEARTBEAT not in parts.connectors or not flow.flag("emit.heartbeats.enabled"):
         return None
     return _read_heartbeats(flow, _state(parts, Connector.HEARTBEAT, flow, "heartbeats.state"))
@@ -260,7 +260,7 @@ def _read_heartbeats(flow: _Reader, state: ConnectorState) -> HeartbeatSettings:
 
 
 def _state(parts: FlowParts, kind: Connector, flow: _Reader, name: str) -> ConnectorState:
-    """As a resource says it, else as a property file does."""
+    """Returns a connector's state: the resource's if it gives one, else the property file's."""
     return parts.states.get(kind) or ConnectorState(flow.text(name))
 
 
@@ -286,7 +286,7 @@ def _check_aliases_kept(parts: FlowParts, config: Config, report: Report) -> Non
 
 
 def _check_agreement(parts: FlowParts, report: Report) -> None:
-    """The heartbeat connector uses neither; there only what is written must agree."""
+    """Checks that the connectors of a flow agree; the heartbeat connector's keys count only where they are written."""
     readers = {kind: _Reader(config) for kind, config in parts.connectors.items()}
     first = readers.get(Connector.SOURCE)
     if first is None:
@@ -307,7 +307,7 @@ def _check_agreement(parts: FlowParts, report: Report) -> None:
 
 
 def _check_connections_agree(parts: FlowParts, report: Report) -> None:
-    """A flow has one way to each of its clusters, whichever connector's work it is."""
+    """Checks that all connectors of a flow reach each of its two clusters in the same way."""
     first = parts.first_connector
     for config in parts.connectors.values():
         for side, cluster in (("source", parts.source_cluster), ("target", parts.target_cluster)):
@@ -324,7 +324,7 @@ def _check_connections_agree(parts: FlowParts, report: Report) -> None:
 
 
 def _without_storage_topics(flows: list[Flow]) -> list[Flow]:
-    """Storage topics lie on targets, which may be the sources of other flows."""
+    """Adds all storage topics to what no flow mirrors: they are on targets, which may be the sources of other flows."""
     storage = frozenset(
         topic
         for flow in flows
@@ -334,7 +334,7 @@ def _without_storage_topics(flows: list[Flow]) -> list[Flow]:
 
 
 def _with_arrivals(flows: list[Flow]) -> list[Flow]:
-    """What enabled flows have named by rules may come to the source of another."""
+    """Gives each flow the renaming policies of all enabled flows: their copies may arrive at its source."""
     arrivals = tuple(
         (flow.target, flow.policy) for flow in flows if flow.enabled and isinstance(flow.policy, RenamingPolicy)
     )
@@ -364,10 +364,10 @@ def _keep_targets(
 
 
 def _report_nothing(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
-    """No flow is enabled: MM2 then still writes heartbeats, and so do we, but that is seldom meant."""
+    """Reports that no flow is enabled; MM2 then still writes heartbeats, and so do we, but that is seldom meant."""
     in_resource = any(part.resource is not None for part in parts)
     if in_resource and not any(flow.connectors for part in parts for flow in part.flows):
-        return  # said of each mirror
+        return  # already reported for each mirror
     ending = f" that ends in {', '.join(settings.only_targets)}" if settings.only_targets else ""
     switch = "sourceConnector: {}" if in_resource else "A->B.enabled = true"
     place = next((flow.place for part in parts for flow in part.flows if flow.place), None) or _clusters_entry(parts)
@@ -379,7 +379,7 @@ def _report_nothing(parts: Sequence[Parts], settings: Settings, report: Report) 
 
 
 def _clusters_entry(parts: Iterable[Parts]) -> ConfigEntry | None:
-    """Of a property file: the place of what concerns a cluster that nothing else is said of."""
+    """Returns the `clusters` entry of a property file: where findings about a cluster without keys are located."""
     return next((part.top["clusters"] for part in parts if "clusters" in part.top), None)
 
 
@@ -387,7 +387,7 @@ def _clusters_entry(parts: Iterable[Parts]) -> ConfigEntry | None:
 
 
 def _build_clusters(parts: Sequence[Parts], flows: Collection[Flow], report: Report) -> dict[str, ClusterSettings]:
-    """Each cluster once; two documents must say the same of it."""
+    """Builds each cluster once; two documents must agree on its settings."""
     clusters: dict[str, ClusterSettings] = {}
     needed = {alias for flow in flows if flow.enabled for alias in _without_servers(flow)}
     for part in parts:
@@ -406,7 +406,7 @@ def _build_clusters(parts: Sequence[Parts], flows: Collection[Flow], report: Rep
 
 
 def _without_servers(flow: Flow) -> Iterable[str]:
-    """The clusters of a flow that it does not bring bootstrap servers for, to all of its clients."""
+    """Yields the clusters of a flow for which at least one of its clients has no bootstrap servers of its own."""
     sides = {
         flow.source: (flow.source_admin, flow.source_consumer),
         flow.target: (flow.target_admin, flow.target_producer),
@@ -415,7 +415,7 @@ def _without_servers(flow: Flow) -> Iterable[str]:
 
 
 def _difference(one: ClusterSettings, other: ClusterSettings) -> str:
-    """Names only: values may be secrets."""
+    """Names the fields that differ; without values, which may be secrets."""
     fields: dict[str, tuple[object, object]] = {
         "bootstrap servers": (one.bootstrap_servers, other.bootstrap_servers),
         "security.protocol": (one.security_protocol, other.security_protocol),
@@ -451,12 +451,12 @@ def _build_cluster(
 
 
 def _references(config: Config) -> dict[str, str]:
-    """Settings of security with placeholders, as written."""
+    """Returns the security settings that have placeholders, as written."""
     return {key: entry.reference for key, entry in config.items() if entry.reference and key in _SECURITY_NAMES}
 
 
 def _check_same_cluster(clusters: Mapping[str, ClusterSettings], parts: Sequence[Parts], report: Report) -> None:
-    """One cluster under two aliases would be mirrored to itself."""
+    """Reports a cluster that has two aliases: it would be mirrored to itself."""
     owners: dict[str, str] = {}
     for cluster in clusters.values():
         for address in cluster.bootstrap_servers:
@@ -479,7 +479,7 @@ def _check_same_cluster(clusters: Mapping[str, ClusterSettings], parts: Sequence
 def _check_flows_to_themselves(
     flows: Iterable[Flow], clusters: Mapping[str, ClusterSettings], parts: Sequence[Parts], report: Report
 ) -> None:
-    """Addresses that a flow has of its own may lead to its other side."""
+    """Reports a flow whose own bootstrap servers lead from one of its sides to the other."""
     places = {flow.name: flow.place for part in parts for flow in part.flows}
     for flow in flows:
         own = [client.get("bootstrap.servers") for client in (flow.source_admin, flow.target_admin)]

@@ -1,4 +1,4 @@
-"""What of a changed configuration takes effect while the mirror runs, and what needs a restart. Pure."""
+"""Compares a changed configuration with the running one: what takes effect now, what needs a restart. Pure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LIVE = frozenset({
     "on_data_loss", "on_topic_recreated", "on_record_error", "max_bytes_per_second", "start_positions",
     "auto_restart", "partition_remap", "stall_timeout_ms",
 })  # fmt: skip
-"""Fields of a flow that the next plan takes up."""
+"""Fields of a flow that take effect with the next plan."""
 _AT_START = {
     "spark": "spark.*",
     "executor_packages": "executor.packages",
     "executor_secrets": "executor.secrets",
     "lease_ms": "lease.ms",
 }
-"""Fields of the whole that are read once, and their keys."""
+"""Fields of the whole mirror that are read once at start, with their keys."""
 _DERIVED = frozenset({"never_mirrored"})
-"""They follow from other flows, which are named themselves."""
+"""Fields derived from other flows, whose own changes are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The settings to go on with, and a line for each difference."""
+    """The settings to continue with, and one line for each difference."""
 
     settings: Settings
     applied: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Changes:
 
 
 def compare(running: Settings, wanted: Settings) -> Changes:
-    """What to take over of the wanted settings, and what must wait."""
+    """Compares settings: which of the wanted changes apply now, and which must wait for a restart."""
     applied: list[str] = []
     waiting: list[str] = []
     flows = []
@@ -46,17 +46,17 @@ def compare(running: Settings, wanted: Settings) -> Changes:
         if new is None and not flow.enabled:
             continue
         if new is None:
-            waiting.append(f"{flow.name} is gone")
+            waiting.append(f"{flow.name} was removed")
             flows.append(flow)
             continue
         flows.append(_take_over(flow, new, applied, waiting))
     waiting += [f"{name} is new" for name, flow in by_name.items() if flow.enabled]
-    flows += [flow for flow in by_name.values() if not flow.enabled]  # all it says is about heartbeats
+    flows += [flow for flow in by_name.values() if not flow.enabled]  # a disabled flow only matters for heartbeats
     clusters = dict(running.clusters)
     for alias in sorted(running.clusters.keys() | wanted.clusters.keys()):
         before, after = running.clusters.get(alias), wanted.clusters.get(alias)
         if before == after:
-            clusters |= {alias: after} if after else {}  # its placeholders may be others with the same values
+            clusters |= {alias: after} if after else {}  # its placeholders may have changed
             continue
         if before is None or after is None or before.bootstrap_servers != after.bootstrap_servers:
             waiting.append(f'cluster "{alias}"')
@@ -79,7 +79,7 @@ def compare(running: Settings, wanted: Settings) -> Changes:
 
 
 def _other_heartbeats(before: Settings, after: Settings) -> list[str]:
-    """A line if heartbeats of pairs change that no flow is written for, before or after."""
+    """Returns a line if the heartbeats of cluster pairs without a flow change."""
     known = {(flow.source, flow.target) for flow in before.flows} & {(flow.source, flow.target) for flow in after.flows}
     one, other = before.heartbeat_pairs(), after.heartbeat_pairs()
     changed = [pair for pair in {**one, **other} if one.get(pair) != other.get(pair) and pair not in known]

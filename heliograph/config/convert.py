@@ -1,7 +1,7 @@
-"""A configuration written in the other form, from its parts. Loading the result gives the same settings.
+"""Writes a configuration in the other form, from its parts. Loading the result gives the same settings.
 
-Secrets written in clear do not go along: a placeholder takes their place, and their values are handed
-back, for the caller to put where the placeholder looks. What the other form cannot say is an error.
+Secrets written in clear are replaced by placeholders; their values are returned, for the caller to store where the
+placeholders look. What the other form cannot express is an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BY_SOURCE = {
 """A target's keys whose defaults differ from flow to flow in a property file."""
 _OF_WORKERS = (Scope.WORKER, Scope.WORKER_OR_TOP)
 _WITHOUT_EFFECT = ("listeners", "plugin.path", "rest.", "security.providers")
-"""Keys of a cluster that a resource refuses and that do nothing here."""
+"""Keys of a cluster that a resource refuses and that have no effect here."""
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -61,13 +61,13 @@ _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 class Converted:
     text: str = field(default="", repr=False)
     secrets: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
-    """Values that were written in clear, by the secret and key that now stand for them."""
+    """Values that were written in clear, by the secret and key of the placeholder that replaces them."""
 
 
 def convert(loaded: Loaded, *, name: str = "heliograph", resolver: Resolver | None = None) -> Converted:
-    """The other form of a file, loaded again and compared; raises ConfigError where it would mean something else.
+    """Converts a file to the other form, loads the result and compares; raises ConfigError if the meaning would change.
 
-    `resolver` is like the one that the file was loaded with.
+    `resolver` is configured like the one that the file was loaded with.
     """
     settings = loaded.valid_settings()
     if loaded.is_resource:
@@ -89,7 +89,7 @@ def convert(loaded: Loaded, *, name: str = "heliograph", resolver: Resolver | No
 
 
 def _differences(one: Settings, other: Settings) -> Iterator[str]:
-    """Names only: values may be secrets."""
+    """Names the differences; without values, which may be secrets."""
     flows, clusters = {flow.name: flow for flow in other.flows}, other.clusters
     for flow in one.flows:
         yield from _different_fields(flow, flows.get(flow.name), flow.name)
@@ -118,13 +118,13 @@ def _different_fields(one: Flow | ClusterSettings, other: Flow | ClusterSettings
 
 
 def to_properties(parts: Sequence[Parts]) -> Converted:
-    """One property file of all parts."""
+    """Writes all parts as one property file."""
     result = Converted()
     lines: dict[str, str] = {}
     for key, value in _all_lines(parts, result):
         if lines.setdefault(key, value) != value:
             raise ConfigError(
-                f'two documents give different values for "{key}", and a property file has room for one',
+                f'two documents give different values for "{key}", and a property file can hold only one',
                 remedy="convert the documents one by one",
             )
     result.text = "".join(f"{property_line(key, value)}\n" for key, value in lines.items())
@@ -132,7 +132,7 @@ def to_properties(parts: Sequence[Parts]) -> Converted:
 
 
 def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str, str]]:
-    """Keys and values; a key may come twice."""
+    """Yields keys and values; a key may come twice."""
     yield "clusters", ", ".join(dict.fromkeys(alias for part in parts for alias in part.clusters))
     for part in parts:
         top = {key: entry for key, entry in part.top.items() if key.startswith(OF_THE_WHOLE)}
@@ -153,7 +153,7 @@ def _all_lines(parts: Sequence[Parts], result: Converted) -> Iterator[tuple[str,
 
 
 def _other_heartbeats(part: Parts) -> Config:
-    """What the top says about heartbeats of pairs without a flow."""
+    """Returns the top-level keys that configure heartbeats of pairs without a flow."""
     keys = OTHER_HEARTBEATS[1:] if part.heartbeats_everywhere else ()
     return {key: part.top[key] for key in keys if key in part.top}
 
@@ -165,12 +165,12 @@ def _cluster_lines(config: Config, alias: str, result: Converted) -> Iterator[tu
 
 
 def _is_known(where: Where, key: str) -> bool:
-    """Whether a key does anything there; what is passed over in one form has no place in the other."""
+    """Tells whether a key has an effect there; a key without effect is not converted."""
     return find_key(where, key).key is not None
 
 
 def _worker_lines(flow: FlowParts, part: Parts, result: Converted) -> Iterator[tuple[str, str]]:
-    """The worker's keys that are not the cluster's own: a resource's defaults, where they differ from MM2's."""
+    """Yields the worker's keys that are not the cluster's own: a resource's defaults, where they differ from MM2's."""
     cluster = part.clusters[flow.target]
     for key, entry in flow.worker.items():
         if key in cluster or key in _BY_SOURCE or key == "client.id" or entry.value == BYTE_ARRAY_CONVERTER:
@@ -179,7 +179,7 @@ def _worker_lines(flow: FlowParts, part: Parts, result: Converted) -> Iterator[t
 
 
 def _lines_by_target(flows: Sequence[FlowParts], result: Converted) -> Iterator[tuple[str, str]]:
-    """Group and storage topics, which all flows into a target share unless each has the default of its source."""
+    """Yields group and storage topics: all flows into a target share them unless each has its source's default."""
     by_target: dict[str, list[FlowParts]] = {}
     for flow in flows:
         by_target.setdefault(flow.target, []).append(flow)
@@ -190,7 +190,7 @@ def _lines_by_target(flows: Sequence[FlowParts], result: Converted) -> Iterator[
                 continue
             if len(set(values)) > 1:
                 raise ConfigError(
-                    f'the flows into "{target}" have different values for {key}, and a property file has room for one',
+                    f'the flows into "{target}" have different values for {key}, and a property file can hold only one',
                     remedy="convert the documents one by one",
                 )
             yield f"{target}.{key}", values[0]
@@ -217,19 +217,19 @@ def _flow_lines(flow: FlowParts, part: Parts, result: Converted) -> Iterator[tup
     for kind, state in flow.states.items():
         yield _STATE_KEYS[kind], state
     beats = flow.connectors.get(Connector.HEARTBEAT, {})
-    for key in _other_heartbeats(part):  # what stands at the top is for pairs without a flow
+    for key in _other_heartbeats(part):  # top-level keys are for pairs without a flow
         if key not in beats and key not in apart:
             yield key, DEFAULTS[key].default or ""
 
 
 def _check_checkpoints(flow: FlowParts) -> None:
-    """In a property file one switch is for the source connector and the checkpoint connector."""
+    """Refuses a checkpoint connector alone: a property file has one switch for it and the source connector."""
     source, checkpoint = flow.connectors.get(Connector.SOURCE), flow.connectors.get(Connector.CHECKPOINT)
     if checkpoint is None or not (_flag(checkpoint, "enabled") and _flag(checkpoint, _EMIT[Connector.CHECKPOINT])):
         return
     if source is None or not _flag(source, "enabled"):
         raise ConfigError(
-            f"{flow.name} has a checkpoint connector without a source connector, which a property file cannot say",
+            f"{flow.name} has a checkpoint connector without a source connector, which a property file cannot express",
             where=str(flow.place or ""),
             remedy="remove the checkpoint connector, or add a source connector whose state is stopped",
         )
@@ -242,7 +242,7 @@ def _flag(config: Config, key: str) -> bool:
 
 
 def _own_keys(config: Config, flow: FlowParts, part: Parts) -> Iterator[tuple[str, ConfigEntry]]:
-    """A connector's keys without its defaults and without what it has from its clusters."""
+    """Yields a connector's keys without its defaults and without those inherited from its clusters."""
     source, target = part.clusters.get(flow.source, {}), part.clusters.get(flow.target, {})
     for key, entry in config.items():
         if entry.place is None or key in CLIENT_NAMES or _is_from(source, "source", key, entry):
@@ -262,7 +262,7 @@ def _is_from(cluster: Config, side: str, key: str, entry: ConfigEntry) -> bool:
 
 
 def to_resources(parts: Sequence[Parts], *, name: str = "heliograph") -> Converted:
-    """A document for each flow: each has the group and the storage topics that MM2 would give it."""
+    """Writes one document per flow, each with the group and the storage topics that MM2 would give it."""
     result = Converted()
     documents: dict[str, dict[str, Any]] = {}
     for part in parts:
@@ -271,7 +271,7 @@ def to_resources(parts: Sequence[Parts], *, name: str = "heliograph") -> Convert
             documents[label] = _document(flow, part, label, result)
     if not documents:
         raise ConfigError(
-            "the file has no flow, and a resource has room for flows alone", remedy='write "A->B.enabled = true"'
+            "the file has no flow, and a resource can only describe flows", remedy='write "A->B.enabled = true"'
         )
     result.text = yaml.dump_all(
         documents.values(), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, explicit_start=True, width=1_000_000
@@ -280,7 +280,7 @@ def to_resources(parts: Sequence[Parts], *, name: str = "heliograph") -> Convert
 
 
 def _label(text: str) -> str:
-    """A name as Kubernetes allows it."""
+    """Returns the name with only the characters that Kubernetes allows."""
     return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-") or "mirror"
 
 
@@ -343,7 +343,7 @@ def _cluster(alias: str, flow: FlowParts, part: Parts, result: Converted) -> dic
 
 
 def _is_written_at_cluster(key: str, *, is_target: bool) -> bool:
-    """A source's clients are configured in its connector; only the target has a worker."""
+    """Tells whether a key is written at the cluster: a source has no worker, its connector has its clients' keys."""
     if key in ("bootstrap.servers", "security.protocol") or key.startswith(_WITHOUT_EFFECT):
         return False
     if not is_target and key != "client.id" and (key.startswith(ROLES) or _is_of_worker(key)):
@@ -356,7 +356,7 @@ def _is_of_worker(key: str) -> bool:
 
 
 def _worker_keys(flow: FlowParts, part: Parts) -> Iterator[tuple[str, ConfigEntry]]:
-    """What the worker has from the top level, and the defaults that a resource does not share."""
+    """Yields the worker's keys from the top level, and the defaults in which a resource differs."""
     cluster = part.clusters[flow.target]
     for key, entry in flow.worker.items():
         if cluster.get(key) is entry or key in CLIENT_NAMES or key == "client.id":
@@ -372,7 +372,7 @@ def _connector(kind: Connector, config: Config, flow: FlowParts, part: Parts, re
         for key, entry in _own_keys(config, flow, part)
         if (owner_of(key) is kind or key.startswith(_SHARED[kind])) and _is_known(Where.FLOW, key)
     }
-    # What a source gives to its clients has no place in the resource but here.
+    # A resource has no other field for the client settings of a source.
     if kind is Connector.SOURCE:
         own |= {
             f"source.{key}": _written(key, entry, flow.source, result)
@@ -389,7 +389,7 @@ def _connector(kind: Connector, config: Config, flow: FlowParts, part: Parts, re
 
 
 def _plain_state(entry: ConfigEntry | None) -> ConnectorState | None:
-    """A state that can stand in the field for it; one by a placeholder cannot."""
+    """Returns a state that fits the resource's field for it, or None; a placeholder does not fit."""
     return ConnectorState(entry.value.strip().lower()) if entry is not None and not entry.reference else None
 
 
@@ -397,7 +397,7 @@ def _plain_state(entry: ConfigEntry | None) -> ConnectorState | None:
 
 
 def _written(key: str, entry: ConfigEntry, owner: str, result: Converted) -> str:
-    """The value as it may be written: placeholders as they were, secrets by a placeholder of ours."""
+    """Returns the value that may be written: placeholders as they were, a clear secret as a new placeholder."""
     if entry.reference and shown_reference(key, entry.reference) == entry.reference:
         return entry.reference
     if not is_secret_name(key) or not entry.value:
@@ -416,12 +416,12 @@ def _written(key: str, entry: ConfigEntry, owner: str, result: Converted) -> str
 
 
 def write_secret_files(folder: Path, secrets: Mapping[tuple[str, str], str]) -> None:
-    """One folder for each secret, one file for each key; for the owner's eyes only."""
+    """Writes one folder per secret with one file per key, readable by the owner only."""
     for (secret, key), value in secrets.items():
         place = folder / secret
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(place / key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        os.fchmod(descriptor, 0o600)  # the file may have been there
+        os.fchmod(descriptor, 0o600)  # the file may have existed
         with os.fdopen(descriptor, "wb") as file:
-            # A line end at the end is taken for an editor's when it is read.
+            # Reading strips one final line end, which editors add; this one protects a value that ends with one.
             file.write((f"{value}\n" if value.endswith("\n") else value).encode("utf-8", "surrogateescape"))

@@ -1,8 +1,8 @@
-"""Flows that would carry records, or what belongs to topics and groups, round: cycles of clusters. Pure.
+"""Finds cycles of flows, in which records, topic configs, ACLs or group offsets would be copied in circles. Pure.
 
-Prefixes tell where a topic has been (`naming.is_cycle`). Where names are kept nothing does, but for the
-marks of `provenance.headers`. Which topics there are is not known here, only patterns of their names: two
-of them are taken to have names in common unless what they begin with says otherwise.
+Prefixes tell where a topic has been (`policies.is_cycle`). Where names are kept only the headers of
+`provenance.headers` do. The topics themselves are not known here, only patterns: two patterns are assumed to have
+names in common unless their literal beginnings differ.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from heliograph.names.policies import DefaultPolicy, IdentityPolicy
 from heliograph.names.renaming import RenamingPolicy, without_rules
 
 Way = tuple[Flow, ...]
-"""Flows, each beginning where the one before it ends."""
+"""A path: flows, each of which starts at the cluster where the one before it ends."""
 
 MAX_STEPS = 20_000
-"""So far names are followed from cluster to cluster: in a mesh of many the ways are without number."""
+"""Maximum number of steps when names are followed from cluster to cluster: a large mesh has endless paths."""
 _LITERAL = re.compile(r"[A-Za-z0-9_\-]|\\[^A-Za-z0-9]")
 _OPTIONAL = ("*", "?", "{")
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_\-.*+?{}|]|\\[^A-Za-z0-9])*")
 
 
 class Head(NamedTuple):
-    """What names begin with that a pattern matches."""
+    """The literal beginning of the names that a pattern matches."""
 
     text: str
     is_whole: bool
-    """It is the whole name."""
+    """Whether the beginning is the whole name."""
     takes_all: bool = False
-    """Whatever follows is matched."""
+    """Whether the pattern matches anything that follows."""
 
 
 class Return(NamedTuple):
     name: str
     way: Way
     back: str
-    """With what name its copies come back."""
+    """The name under which the copies come back."""
 
     @property
     def keeps_names(self) -> bool:
@@ -51,12 +51,12 @@ class Return(NamedTuple):
 
     @property
     def is_stopped(self) -> bool:
-        """Marks keep what comes back out: they name cluster and topic, so not under another name."""
+        """Tells whether provenance headers stop the cycle: they name cluster and topic, so only under the same name."""
         return self.back == self.name and all(flow.provenance_headers for flow in self.way)
 
 
 def keeps_names(flow: Flow) -> bool:
-    """Whether some of its topics are called on the target as on the source."""
+    """Tells whether some topics of the flow have the same name on the target."""
     if isinstance(flow.policy, RenamingPolicy) and any(
         rule.is_for_all for _, renames in flow.policy.rules for rule in renames.rules
     ):
@@ -65,13 +65,13 @@ def keeps_names(flow: Flow) -> bool:
 
 
 def unmarked_cycles(flows: Sequence[Flow]) -> list[Way]:
-    """Cycles under kept names, each with a flow that does not mark what it copies; shortest ways, each once."""
+    """Finds cycles with kept names in which a flow writes no provenance headers; shortest paths, each once."""
     keeping = _in_cycles(flow for flow in flows if flow.is_running and keeps_names(flow))
     return _cycles(keeping, _topic_heads, _may_mirror, begins=lambda flow: not flow.provenance_headers)
 
 
 def cycles_of_groups(flows: Sequence[Flow]) -> list[Way]:
-    """Cycles of flows that keep names and write the positions of groups they may have in common."""
+    """Finds cycles of flows that keep names and sync the offsets of groups that they may have in common."""
     groups = {
         flow.name: flow.checkpoints.groups
         for flow in _in_cycles(flow for flow in flows if flow.is_running and keeps_names(flow))
@@ -81,17 +81,17 @@ def cycles_of_groups(flows: Sequence[Flow]) -> list[Way]:
 
 
 def cycles_of_configs(flows: Sequence[Flow]) -> list[Way]:
-    """Cycles of flows that mark records and let copies have the settings of topics they may have in common."""
+    """Finds cycles of flows with provenance headers that sync the configs of topics that they may have in common."""
     return _cycles([flow for flow in _sharing(flows) if flow.topic_sync.configs_enabled], _topic_heads, _may_mirror)
 
 
 def cycles_of_acls(flows: Sequence[Flow]) -> list[Way]:
-    """The same of access rules of topics."""
+    """Finds cycles of flows that sync the ACLs of topics that they may have in common."""
     return _cycles([flow for flow in _sharing(flows) if flow.topic_sync.acls_enabled], _topic_heads, _may_mirror)
 
 
 def cycles_of_group_acls(flows: Sequence[Flow]) -> list[Way]:
-    """The same of access rules of groups, which keep their names whatever topics are called."""
+    """Finds cycles of flows that sync ACLs of groups; group names stay the same whatever the topics are called."""
     groups = {
         flow.name: flow.topic_sync.group_acls
         for flow in flows
@@ -103,7 +103,7 @@ def cycles_of_group_acls(flows: Sequence[Flow]) -> list[Way]:
 
 
 def rivals_of_configs(flows: Sequence[Flow]) -> list[tuple[Flow, Flow]]:
-    """Flows of two sources that give the same topics of a target their settings; a pair for each target."""
+    """Finds flows of two sources that sync configs to the same topics of a target; one pair for each target."""
     found: dict[str, tuple[Flow, Flow]] = {}
     setting = [flow for flow in _sharing(flows) if flow.topic_sync.configs_enabled]
     for head in dict.fromkeys(head for flow in setting for head in _topic_heads(flow)):
@@ -115,7 +115,7 @@ def rivals_of_configs(flows: Sequence[Flow]) -> list[tuple[Flow, Flow]]:
 
 
 def _sharing(flows: Sequence[Flow]) -> list[Flow]:
-    """Flows whose copies share topics with others: they keep names, and marks let them."""
+    """Returns the flows whose copies share topics with other flows: they keep names and write provenance headers."""
     return [flow for flow in flows if flow.is_running and flow.provenance_headers and keeps_names(flow)]
 
 
@@ -126,7 +126,7 @@ def _cycles(
     *,
     begins: Callable[[Flow], bool] = lambda _: True,
 ) -> list[Way]:
-    """Cycles of flows that may have a name in common; shortest ways that begin with such a flow, each once."""
+    """Finds cycles of flows that may have a name in common; shortest paths that begin with such a flow, each once."""
     found: dict[frozenset[str], Way] = {}
     for head in dict.fromkeys(head for flow in flows for head in heads(flow)):
         sharing = [flow for flow in flows if accepts(flow, head)]
@@ -137,7 +137,7 @@ def _cycles(
 
 
 def _cycles_by(flows: Sequence[Flow], names: Mapping[str, Filter]) -> list[Way]:
-    """The same by filters of the flows, those that have one."""
+    """Finds cycles by the filters of the flows; flows without a filter are left out."""
     return _cycles(
         [flow for flow in flows if flow.name in names],
         lambda flow: _heads(_patterns(names[flow.name]).include),
@@ -150,7 +150,7 @@ def _topic_heads(flow: Flow) -> Iterable[Head]:
 
 
 def double_ways(flows: Sequence[Flow]) -> list[tuple[Way, Way]]:
-    """Where flows that mark records bring those of one cluster to another by two ways; one pair for each target."""
+    """Finds clusters whose records reach another by two paths of flows with provenance headers; one pair per target."""
     marking = _in_cycles(flow for flow in flows if flow.is_running and flow.provenance_headers)
     found: dict[str, tuple[Way, Way]] = {}
     for head in dict.fromkeys(head for flow in marking for head in _heads(_patterns(flow.topics).include)):
@@ -162,10 +162,10 @@ def double_ways(flows: Sequence[Flow]) -> list[tuple[Way, Way]]:
 
 
 def returning_names(flows: Sequence[Flow]) -> Iterator[Return]:
-    """Names that come back to where they began and go round again, the same or others.
+    """Finds names that come back to the cluster where they began and are copied again, under the same or another name.
 
-    Of names that are written in the patterns of flows that do more than to put a prefix before them, and of one for
-    each pattern's beginning. What only keeps names is `unmarked_cycles`' to say.
+    Follows the names written in the patterns of flows that do more than add a prefix, and one name for each pattern's
+    beginning. Cycles that only keep names are left to `unmarked_cycles`.
     """
     running = _in_cycles(flow for flow in flows if flow.is_running)
     by_source: dict[str, list[Flow]] = {}
@@ -188,7 +188,7 @@ def returning_names(flows: Sequence[Flow]) -> Iterator[Return]:
 def _return(
     by_source: dict[str, list[Flow]], begin: Way, name: str, copy: str, steps: int
 ) -> tuple[Return | None, int]:
-    """The shortest way back, if it is found in so many steps; the steps that are left."""
+    """Finds the shortest path back within the allowed steps; also returns the steps left."""
     waiting: deque[tuple[Way, str]] = deque([(begin, copy)])
     first = begin[0]
     while waiting:
@@ -209,7 +209,7 @@ def _return(
 
 
 def _copy(flow: Flow, topic: str) -> str | None:
-    """The name of a topic's copy; None if it has none, also because a class of one's own fails."""
+    """Returns the name of a topic's copy; None if it has none, also if a custom class fails."""
     try:
         return flow.remote_topic(topic) if flow.mirrors(topic) else None
     except ConfigError:
@@ -217,7 +217,7 @@ def _copy(flow: Flow, topic: str) -> str | None:
 
 
 def _in_cycles(flows: Iterable[Flow]) -> list[Flow]:
-    """Without those that nothing follows or nothing precedes, again and again: without a cycle none stays."""
+    """Removes flows that nothing follows or nothing precedes until none is left to remove: the rest is in cycles."""
     left = list(flows)
     while True:
         sources, targets = {flow.source for flow in left}, {flow.target for flow in left}
@@ -228,7 +228,7 @@ def _in_cycles(flows: Iterable[Flow]) -> list[Flow]:
 
 
 def _way(flows: Sequence[Flow], start: str, end: str) -> Way | None:
-    """The shortest way between two clusters."""
+    """Finds the shortest path between two clusters."""
     waiting: deque[tuple[str, Way]] = deque([(start, ())])
     seen = {start}
     while waiting:
@@ -243,7 +243,7 @@ def _way(flows: Sequence[Flow], start: str, end: str) -> Way | None:
 
 
 def _two_ways(flows: Sequence[Flow], source: str) -> tuple[Way, Way] | None:
-    """Two ways from a cluster to another that pass no cluster twice; ends with the first pair, so that it is quick."""
+    """Finds the first two paths from a cluster to another that pass no cluster twice."""
     first: dict[str, Way] = {}
     waiting: deque[Way] = deque([(flow,) for flow in flows if flow.source == source])
     while waiting:
@@ -261,9 +261,9 @@ def _two_ways(flows: Sequence[Flow], source: str) -> tuple[Way, Way] | None:
 
 
 def _may_mirror(flow: Flow, head: Head) -> bool:
-    """Whether a flow may copy topics whose names begin so.
+    """Tells whether a flow may copy topics whose names begin so.
 
-    Patterns with a longer beginning say nothing here: what they have in common with others is asked with that.
+    Patterns with a longer beginning are ignored here: they are compared under their own beginning.
     """
     return _copy(flow, head.text) is not None if head.is_whole else _may_accept(flow.topics, head)
 
@@ -272,7 +272,7 @@ def _may_accept(names: Filter, head: Head) -> bool:
     if head.is_whole:
         try:
             return names.accepts(head.text)
-        except ConfigError:  # a class of one's own
+        except ConfigError:  # a custom class
             return False
     patterns = _patterns(names)
     if any(out.takes_all and head.text.startswith(out.text) for out in _heads(patterns.exclude)):
@@ -281,13 +281,13 @@ def _may_accept(names: Filter, head: Head) -> bool:
 
 
 def _patterns(names: Filter) -> NameFilter:
-    """Of a class of somebody's own nothing is known: it may take any name."""
+    """Returns the filter's patterns; a custom class is unknown, so it may accept any name."""
     return names if isinstance(names, NameFilter) else NameFilter((".*",))
 
 
 @lru_cache(maxsize=4096)
 def _heads(patterns: tuple[str, ...]) -> tuple[Head, ...]:
-    """Of each alternative; of patterns with groups, classes or flags nothing is said but that any name may match."""
+    """Returns the beginning of each alternative; patterns with groups, classes or flags may match any name."""
     joined = "|".join(patterns)
     if not joined:
         return ()

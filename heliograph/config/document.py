@@ -1,7 +1,7 @@
-"""docs/configuration.md from the tables of keys and fields.
+"""Generates docs/configuration.md from the tables of keys and fields.
 
 `python -m heliograph.config.document > docs/configuration.md` writes it; with `--check FILE` the exit code says
-whether the file is what would be written.
+whether the file is up to date.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROLE_WORDS = {
 }
 
 _FIELD_WORDS = {"replicas": "`0` pauses; another number has no effect"}
-"""Fields of a resource that need a word of explanation."""
+"""Explanations for fields of a resource whose role alone does not explain them."""
 
 _INTRODUCTION = """\
 # Configuration
@@ -46,7 +46,7 @@ or a file of `KafkaMirrorMaker2` resources ([below](#resources)). Both give the 
 `heliograph config show FILE` prints them, each with the line it came from, and `heliograph config convert FILE`
 writes one form as the other. `heliograph check FILE --offline` finds what is wrong or probably not meant.
 
-Where a key of a property file may stand, by its scope:
+Where a key of a property file may be written, by its scope:
 
 | scope | written as |
 |---|---|
@@ -59,13 +59,13 @@ Where a key of a property file may stand, by its scope:
 and `<A>-><B>.producer.override.key`; these win over those of the cluster |
 
 A flow's `source.cluster.*` and `target.cluster.*` hold for all of its clients, on executors too. MM2 differs in two
-points: where the cluster or the top level has the same key, it goes by that one, and the data's producer never looks
-at `target.cluster.*`. A key that asks for encryption is not passed over here.
+points: the same key of the cluster or at the top level wins over them, and the producer of the copies ignores
+`target.cluster.*`. heliograph never ignores a key that asks for encryption.
 
-A key that MM2 ignores at the place where it stands gives a warning that names the right place, and so does one that
-resembles no known key. A misspelt key, a value of the wrong type and a key that would change records are errors.
+A key that MM2 ignores where it is written gives a warning that names the right place; a key that resembles no known
+key gives a warning too. A misspelt key, a value of the wrong type and a key that would change records are errors.
 
-Effects: *honoured*; *no effect yet* (accepted, listed at start); *no effect* (pointless here, the reason is given);
+Effects: *honoured*; *no effect yet* (accepted, listed at start); *no effect* (not needed here, the reason is given);
 *refused* (an error, except for the values given).
 
 ## Secrets
@@ -88,19 +88,19 @@ lists what is needed where and what is missing; several `--secrets` are compared
 
 ## Changes while running
 
-An edited file is taken up within two seconds, and at once on SIGHUP. {live} take effect with the next plan; of
-anything else the log says that it needs a restart. A file with errors changes nothing.
+An edited file is read again within two seconds, and at once on SIGHUP. {live} take effect with the next plan; for any
+other change the log says that it needs a restart. A file with errors changes nothing.
 """
 
 _RESOURCES = """\
 ## Resources
 
 `KafkaMirrorMaker2` of `kafka.strimzi.io` and `eventstreams.ibm.com`, versions {versions}. A file may have several
-documents; those of other kinds are passed over with a word. Settings are those that Strimzi would give to Connect, with
+documents; those of other kinds are ignored with a notice. Settings are those that Strimzi would give to Connect, with
 its defaults: group `mirrormaker2-cluster`, storage topics `mirrormaker2-cluster-offsets`, `-configs` and `-status`,
 connectors named `<A>-><B>.MirrorSourceConnector` and so on. A connector whose block is absent does not run.
-`replicas: 0` pauses all flows of a document; another number has no effect, for one process runs all flows. Settings
-of the whole mirror stand in annotations, as in `{annotation}epoch.ms: "60000"`.
+`replicas: 0` pauses all flows of a document; another number has no effect, because one process runs all flows.
+Settings of the whole mirror are annotations, as in `{annotation}epoch.ms: "60000"`.
 """
 
 
@@ -116,7 +116,7 @@ def render() -> str:
         "## heliograph's own settings\n\n" + _table(own),
         "## Connections\n\n" + _table(CONNECTION_KEYS.values()),
         *(f"## Keys of {role}s\n\n" + _table(_role_keys(role)) for role in ("consumer", "producer", "admin")),
-        "## Names that MM2 never reads\n\nThey stand in published files and give a warning.\n\n"
+        "## Names that MM2 never reads\n\nPublished files contain them; they give a warning.\n\n"
         + "".join(f"* `{name}`; it may mean {meant}\n" for name, meant in NEVER_READ.items()),
         _RESOURCES.replace("{versions}", ", ".join(VERSIONS)).replace("{annotation}", ANNOTATION),
         _fields_table(),
@@ -130,7 +130,7 @@ def _fields_table() -> str:
         for level, fields in LEVELS.items()
         for name, role in fields.items()
     ]
-    return "| of | field | here |\n|---|---|---|\n" + "".join(rows)
+    return "| part | field | effect |\n|---|---|---|\n" + "".join(rows)
 
 
 def _role_keys(role: str) -> list[Key]:

@@ -1,4 +1,4 @@
-"""What can be said of a configuration: entries with their places, and findings about them. No rules here."""
+"""Defines findings about a configuration, and entries with their file positions. Decides nothing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from enum import StrEnum
 from heliograph.errors import ConfigError
 
 MAX_FAULTS = 200
-"""Errors and unknown keys of a file that is still looked at to its end: each takes a search among all keys."""
+"""Maximum number of errors and unknown keys before the file is given up: each needs a search among all keys."""
 _MAX_TEXT = 2000
-"""Of a finding; one may quote a value of a megabyte."""
+"""Maximum length of a finding's text; it may quote a value of a megabyte."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class FilePlace:
-    """Where something is written; line and column begin at 1."""
+    """Where something is written in a file; line and column begin at 1."""
 
     file: str
     line: int
@@ -34,9 +34,9 @@ class ConfigEntry:
     value: str = field(repr=False)
     place: FilePlace | None = None
     reference: str = field(default="", repr=False)
-    """The value as written, if it has placeholders: what may be shown instead of the value."""
+    """The value as written, if it has placeholders; shown instead of the value."""
     is_missing: bool = False
-    """A placeholder in it could not be resolved; the value is still the text as written."""
+    """Whether a placeholder could not be resolved; the value is then still the text as written."""
 
 
 Config = dict[str, ConfigEntry]
@@ -51,7 +51,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something to say about a configuration, with its place; `rule` is a stable name for it."""
+    """One finding about a configuration; `rule` is its stable code."""
 
     severity: Severity
     rule: str
@@ -69,11 +69,11 @@ class Finding:
 
 
 class Report:
-    """Gathers the findings of one file."""
+    """Collects the findings of one file."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._findings: dict[Finding, None] = {}  # an ordered set: several flows may find the same fault
+        self._findings: dict[Finding, None] = {}  # an ordered set: several flows may report the same fault
         self._errors = 0
         self._faults = 0
 
@@ -94,7 +94,7 @@ class Report:
             raise ConfigError(
                 f"more than {MAX_FAULTS} errors and unknown keys",
                 where=self.file,
-                remedy="is it a configuration of MirrorMaker 2?",
+                remedy="check that the file is a MirrorMaker 2 configuration",
                 findings=self.findings,
             )
 
@@ -109,7 +109,7 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """In the order of the file; what has no place comes first."""
+        """Returns the findings in the order of the file; those without a file position come first."""
         return tuple(sorted(self._findings, key=lambda finding: finding.place or FilePlace("", 0, 0)))
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
@@ -128,7 +128,7 @@ def _shortened(text: str) -> str:
 
 
 def raise_errors(file: str, errors: Iterable[Finding]) -> None:
-    """One ConfigError with everything that is wrong, if anything is."""
+    """Raises one ConfigError with all errors, if there are any."""
     found = tuple(errors)
     if len(found) == 1:
         only = found[0]

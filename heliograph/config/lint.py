@@ -1,4 +1,4 @@
-"""What is allowed and yet probably not meant: rules over parts and settings that go beyond single keys. Pure."""
+"""Finds settings that are allowed but probably not meant: checks over parts and settings beyond single keys. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _POSIX = re.compile(r"\[\[:[a-z]+:\]\]")
 
 
 def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
-    """Add errors, warnings and infos."""
+    """Adds errors, warnings and infos to the report."""
     for part in parts:
         for flow in part.flows:
             for config in {id(config): config for config in flow.connectors.values()}.values():
@@ -54,7 +54,7 @@ def lint(parts: Sequence[Parts], settings: Settings, report: Report) -> None:
 
 def _check_entries(config: Config, report: Report) -> None:
     for name, entry in config.items():
-        if entry.place is None or entry.reference:  # what stands behind a placeholder is not talked about
+        if entry.place is None or entry.reference:  # the value of a placeholder is never discussed
             continue
         if name.startswith("refresh.") and name.endswith(".interval.seconds"):
             _check_interval(name, entry, report)
@@ -84,7 +84,7 @@ def _check_interval(name: str, entry: ConfigEntry, report: Report) -> None:
         meant = f"; if milliseconds are meant, write {likely}" if seconds % 1000 == 0 else ""
         report.warn(
             "long-interval",
-            f'"{entry.key}" is {seconds / DAY_S:.1f} days: what is new in between is not mirrored',
+            f'"{entry.key}" is {seconds / DAY_S:.1f} days: topics or groups created in between wait that long',
             entry,
             remedy=f"the unit is seconds{meant}",
         )
@@ -93,7 +93,7 @@ def _check_interval(name: str, entry: ConfigEntry, report: Report) -> None:
 def _check_factor(name: str, entry: ConfigEntry, report: Report) -> None:
     factor = _number(name, entry)
     if factor is not None and factor > MANY_REPLICAS:
-        report.inform("many-replicas", f'"{entry.key}" = {factor} is above the usual {MANY_REPLICAS}', entry)
+        report.inform("many-replicas", f'"{entry.key}" = {factor} is unusually high; {MANY_REPLICAS} is usual', entry)
 
 
 def _check_pattern(pattern: str, entry: ConfigEntry, report: Report) -> None:
@@ -110,10 +110,10 @@ def _check_pattern(pattern: str, entry: ConfigEntry, report: Report) -> None:
             "posix-class",
             f'"{entry.key}": Java reads "{posix[0]}" as a set of letters',
             entry,
-            remedy=r"write \p{Alpha} and its like",
+            remedy=r"write \p{Alpha} or a similar class",
         )
     if " " in pattern:
-        report.warn("blank-in-pattern", f'"{entry.key}": "{pattern}" has a blank, which no name has', entry)
+        report.warn("blank-in-pattern", f'"{entry.key}": "{pattern}" has a space, which no name contains', entry)
     if _DOT.search(bare):
         report.inform(
             "unescaped-dot",
@@ -124,55 +124,55 @@ def _check_pattern(pattern: str, entry: ConfigEntry, report: Report) -> None:
 
 
 def _check_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
-    """Records that keep their topic's name would go round for ever, or arrive twice."""
+    """Reports cycles with kept topic names, in which records would be copied for ever or arrive twice."""
     places = {flow.name: flow.place for flow in _all_flows(parts)}
     flows = (*settings.flows, *settings.elsewhere)
     for way in unmarked_cycles(flows):
         report.error(
             "identity-cycle",
-            f"flows with identity naming form a cycle: {_shown(way)}; records would go round for ever",
+            f"flows with identity naming form a cycle: {_shown(way)}; records would be copied for ever",
             places.get(way[0].name),
-            remedy=f"set provenance.headers = true for {_named(way)}, or let their topics patterns have no name in "
+            remedy=f"set provenance.headers = true for {_named(way)}, or give them topics patterns without a name in "
             "common, or give all of them the default policy",
         )
     for way in cycles_of_groups(flows):
         report.error(
             "group-cycle",
-            f"the positions of groups would push each other forward, and records be left unread: {_shown(way)} writes "
-            "what it has written itself before",
+            f"the flows {_shown(way)} would push group offsets forward, and groups would skip records: each writes "
+            "offsets that come from its own writes",
             places.get(way[0].name),
-            remedy="set sync.group.offsets.enabled = false for one of these flows, or let their groups patterns have "
-            "no name in common",
+            remedy="set sync.group.offsets.enabled = false for one of these flows, or give them groups patterns "
+            "without a name in common",
         )
     for one, other in double_ways(flows):
         report.error(
             "arrives-twice",
-            f'records of "{one[0].source}" would reach "{one[-1].target}" twice under the same name: by {_shown(one)} '
-            f"and by {_shown(other)}",
+            f'records of "{one[0].source}" would reach "{one[-1].target}" twice with the same name: over {_shown(one)} '
+            f"and over {_shown(other)}",
             places.get(other[-1].name),
-            remedy="leave one of the ways out: a pair, a chain or a ring of flows brings each record everywhere once",
+            remedy="remove one of the paths: a pair, a chain or a ring of flows brings each record everywhere once",
         )
     seen: set[str] = set()
     for name, way, back in (found for found in returning_names(flows) if not found.is_stopped):
         if _shown(way) in seen:
             continue
         seen.add(_shown(way))
-        how = "again and again" if back == name else f'as "{back}", and go on under ever longer names'
+        how = "again and again" if back == name else f'as "{back}", and are copied on under ever longer names'
         report.error(
             "returning-topic",
-            f'copies of a topic such as "{name}" come back by {_shown(way)} {how}',
+            f'copies of a topic such as "{name}" come back over {_shown(way)} {how}',
             places.get(way[0].name),
-            remedy="give all of these flows the default policy, or leave the copies out with topics.exclude",
+            remedy="give all of these flows the default policy, or exclude the copies with topics.exclude",
         )
 
 
 def _check_sync_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
-    """What each of two clusters takes over from the other can be changed on neither."""
+    """Reports topic configs and ACLs that two clusters sync from each other: neither could be changed."""
     places = {flow.name: flow.place for flow in _all_flows(parts)}
     flows = (*settings.flows, *settings.elsewhere)
-    topics_apart = ", or let their topics patterns have no name in common"
-    set_back = "a setting that is changed on one cluster would be set back from the other"
-    revoked = "an access rule that is revoked on one cluster would be made again from the other"
+    topics_apart = ", or give them topics patterns without a name in common"
+    set_back = "a topic config changed on one cluster would be reset from the other"
+    revoked = "an ACL deleted on one cluster would be created again from the other"
     for rule, key, what, ways, apart in (
         ("config-cycle", "sync.topic.configs.enabled", set_back, cycles_of_configs(flows), topics_apart),
         ("acl-cycle", "sync.topic.acls.enabled", revoked, cycles_of_acls(flows), topics_apart),
@@ -181,21 +181,21 @@ def _check_sync_cycles(settings: Settings, parts: Sequence[Parts], report: Repor
         if ways:
             report.error(
                 rule,
-                f"{what}: {some_of([*map(_shown, ways)])} with {key} all the way round",
+                f"{what}: {some_of([*map(_shown, ways)])} with {key} in every flow of the cycle",
                 places.get(ways[0][0].name),
-                remedy=f"set {key} = false for the flow to the cluster where they are to be changed{apart}",
+                remedy=f"set {key} = false for the flow into the cluster where they are changed{apart}",
             )
     for one, other in rivals_of_configs(flows):
         report.error(
             "config-rivals",
-            f'{one.name} and {other.name} would both set the settings of the same topics of "{one.target}", in turn',
+            f'{one.name} and {other.name} would both overwrite the configs of the same topics of "{one.target}"',
             places.get(other.name),
             remedy=f"set sync.topic.configs.enabled = false for one of them{topics_apart}",
         )
 
 
 def _check_one_way_cycles(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
-    """The rule against cycles asks where a topic came from, and of these copies nobody can tell."""
+    """Reports one-way renaming rules in a cycle: nobody could tell from the copies' names where they came from."""
     ends: dict[str, set[str]] = {}
     for flow in settings.enabled_flows:
         ends.setdefault(flow.source, set()).add(flow.target)
@@ -205,15 +205,19 @@ def _check_one_way_cycles(settings: Settings, parts: Sequence[Parts], report: Re
         if one_way and flow.source in _reached(flow.target, ends):
             report.error(
                 "one-way-cycle",
-                f'{flow.name} is part of a cycle, and its rule "{one_way[0].pattern}" cannot be turned round: copies '
-                "that it names would not be known again when they come back",
+                f'{flow.name} is part of a cycle, and its rule "{one_way[0].pattern}" cannot be reversed: copies '
+                "that it names would not be recognised when they come back",
                 places.get(flow.name),
                 remedy=f"change the rule ({one_way[0].one_way}), or disable a flow of the cycle",
             )
 
 
 def _check_marked_remaps(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
-    """Copies that share a partition must know each batch before theirs; under marks others write there all the time."""
+    """Refuses provenance headers with remapped partitions.
+
+    Copies that share a partition must know each batch before theirs; with provenance headers other flows write there
+    all the time.
+    """
     places = {flow.name: flow.place for flow in _all_flows(parts)}
     for flow in settings.enabled_flows:
         if flow.provenance_headers and flow.remaps_partitions:
@@ -221,7 +225,7 @@ def _check_marked_remaps(settings: Settings, parts: Sequence[Parts], report: Rep
                 "marked-remap",
                 f"{flow.name}: provenance.headers and partition.remap cannot be used together",
                 places.get(flow.name),
-                remedy="give the topics of both clusters as many partitions, and leave partition.remap out",
+                remedy="give the topics the same number of partitions on both clusters, and remove partition.remap",
             )
 
 
@@ -255,14 +259,14 @@ def _check_checkpoints(settings: Settings, parts: Sequence[Parts], report: Repor
         if flow.checkpoints is None and (syncs or _is_identity(flow)):
             report.warn(
                 "no-checkpoints",
-                f"{flow.name} carries no consumer group over{_because(flow)}",
+                f"{flow.name} syncs no consumer group{_because(flow)}",
                 places.get(flow.name),
                 remedy="add a checkpointConnector, or set emit.checkpoints.enabled = true",
             )
 
 
 def _check_group_keys(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
-    """Keys that ask for what another key has switched off."""
+    """Reports keys that need something that another key has switched off."""
     written = {flow.name: _written(flow) for flow in _all_flows(parts)}
     for flow in settings.enabled_flows:
         keys = written.get(flow.name, {})
@@ -270,7 +274,7 @@ def _check_group_keys(settings: Settings, parts: Sequence[Parts], report: Report
         if flow.checkpoints is None and sync is not None and sync.value.strip().lower() == "true":
             report.warn(
                 "sync-without-checkpoints",
-                f'"{sync.key}" has no effect: {flow.name} carries no consumer group over',
+                f'"{sync.key}" has no effect: {flow.name} syncs no consumer group',
                 sync,
                 remedy="set emit.checkpoints.enabled = true",
             )
@@ -278,14 +282,14 @@ def _check_group_keys(settings: Settings, parts: Sequence[Parts], report: Report
         if flow.offset_translation == "mm2" and not flow.offset_syncs.enabled and translation is not None:
             report.warn(
                 "translation-without-syncs",
-                f'"{translation.key}" = mm2 translates nothing: {flow.name} writes no offset syncs',
+                f'"{translation.key}" = mm2 translates no offset: {flow.name} writes no offset-syncs',
                 translation,
-                remedy="set emit.offset-syncs.enabled = true, or leave the translation to the ledger",
+                remedy="set emit.offset-syncs.enabled = true, or remove offset.translation",
             )
 
 
 def _check_acl_keys(settings: Settings, parts: Sequence[Parts], report: Report) -> None:
-    """Options about access rules where none are copied."""
+    """Reports options of ACL sync where no ACLs are synced."""
     written = {flow.name: _written(flow) for flow in _all_flows(parts)}
     for flow in settings.enabled_flows:
         sync = flow.topic_sync
@@ -298,22 +302,22 @@ def _check_acl_keys(settings: Settings, parts: Sequence[Parts], report: Report) 
             if idle.get(name):
                 report.warn(
                     "acls-not-copied",
-                    f'"{entry.key}" has no effect: {flow.name} copies no access rules of topics',
+                    f'"{entry.key}" has no effect: {flow.name} syncs no ACLs of topics',
                     entry,
                     remedy="set sync.topic.acls.enabled = true",
                 )
 
 
 def _written(flow: FlowParts) -> Config:
-    """The keys of all connectors of a flow that stand in the file."""
+    """Returns the keys of all connectors of a flow that are written in the file."""
     return {
         name: entry for config in flow.connectors.values() for name, entry in config.items() if entry.place is not None
     }
 
 
 def _because(flow: Flow) -> str:
-    kept = ", yet its topics keep their names, as for a failover"
-    return kept if _is_identity(flow) else ", yet other flows of the file do"
+    kept = ", but its topics keep their names, as if for a failover"
+    return kept if _is_identity(flow) else ", but other flows of the file do"
 
 
 def _is_identity(flow: Flow) -> bool:

@@ -1,4 +1,4 @@
-"""From a file to settings: chooses the front end, resolves secrets, builds, lints. The only IO of configurations."""
+"""Loads a file: chooses the reader, resolves secrets, builds settings, lints. All IO of configurations is here."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from heliograph.config.settings import Settings
 from heliograph.errors import ConfigError
 
 MAX_BYTES = 2 * 1024 * 1024
-"""A configuration of 1,000 flows has 200 KB; Kubernetes takes no resource above 1.5 MB."""
+"""Maximum size of a file; 1,000 flows need 200 KB, and Kubernetes accepts no resource above 1.5 MB."""
 MAX_LINES = 30_000
-"""Of a property file; 20,000 take half a second."""
+"""Maximum number of lines of a property file; 20,000 take half a second."""
 MAX_KEY = 500
-"""Characters of a key; a topic's name has at most 249."""
+"""Maximum length of a key in characters; a topic's name has at most 249."""
 _RESOURCE = re.compile(rb"^[ \t]*(?:apiVersion|kind)[ \t]*:", re.MULTILINE)
 
 
@@ -38,12 +38,12 @@ class Loaded:
     is_resource: bool = False
     parts: tuple[Parts, ...] = ()
     settings: Settings | None = None
-    """None if there are errors."""
+    """The settings; None if there are errors."""
     findings: tuple[Finding, ...] = ()
     references: tuple[Reference, ...] = field(default=(), repr=False)
 
     def raise_errors(self) -> None:
-        """One ConfigError with every error, if there is any."""
+        """Raises one ConfigError with all errors, if there are any."""
         raise_errors(self.file, (finding for finding in self.findings if finding.severity is Severity.ERROR))
 
     def valid_settings(self) -> Settings:
@@ -55,12 +55,12 @@ class Loaded:
 def load_settings(
     path: Path | str, *, only_targets: Sequence[str] = (), secrets: Path | None = None, offline: bool = False
 ) -> Settings:
-    """Read and validate a file; `only_targets` keeps the flows that end in these clusters."""
+    """Reads and validates a file; `only_targets` keeps the flows that end in these clusters."""
     return inspect_file(path, only_targets=only_targets, secrets=secrets, offline=offline).valid_settings()
 
 
 def parse_settings(content: bytes | str, file: str = "mm2.properties", *, only_targets: Sequence[str] = ()) -> Settings:
-    """The settings of a text; raises ConfigError like `load_settings`."""
+    """Parses settings from a text; raises ConfigError like `load_settings`."""
     content = content.encode() if isinstance(content, str) else content
     return inspect_content(content, file, only_targets=only_targets).valid_settings()
 
@@ -68,7 +68,7 @@ def parse_settings(content: bytes | str, file: str = "mm2.properties", *, only_t
 def inspect_file(
     path: Path | str, *, only_targets: Sequence[str] = (), secrets: Path | None = None, offline: bool = False
 ) -> Loaded:
-    """Read a file and say everything there is to say about it; raises only if it cannot be read or parsed."""
+    """Reads a file and collects every finding about it; raises only if it cannot be read or parsed."""
     content = read_bytes(Path(path))
     resolver = Resolver(folder=secrets, offline=offline)
     return inspect_content(content, str(path), resolver=resolver, only_targets=only_targets)
@@ -112,11 +112,13 @@ def read_bytes(path: Path) -> bytes:
 
 def _check_size(content: bytes, file: str) -> None:
     if len(content) > MAX_BYTES:
-        raise ConfigError(f'"{file}" is larger than {MAX_BYTES // 1024 // 1024} MB', remedy="is it a configuration?")
+        raise ConfigError(
+            f'"{file}" is larger than {MAX_BYTES // 1024 // 1024} MB', remedy="check that it is a configuration"
+        )
 
 
 def is_resource(content: bytes, file: str) -> bool:
-    """Whether a file has resources, by its name, else by what is in it."""
+    """Tells whether a file has resources, by its name, else by its content."""
     suffix = Path(file).suffix.lower()
     return suffix in (".yaml", ".yml", ".json") or (suffix != ".properties" and bool(_RESOURCE.search(content)))
 
@@ -125,7 +127,7 @@ def _read_parts(content: bytes, report: Report, resolver: Resolver) -> list[Part
     if is_resource(content, report.file):
         return read_resources(parse_documents(_yaml_text(content, report), report.file), report, resolver)
     if max(content.count(b"\n"), content.count(b"\r")) > MAX_LINES:
-        raise ConfigError(f'"{report.file}" has more than {MAX_LINES} lines', remedy="is it a configuration?")
+        raise ConfigError(f'"{report.file}" has more than {MAX_LINES} lines', remedy="check that it is a configuration")
     entries = parse_properties(content, report)
     _check_keys(entries)
     clusters = entries.get("clusters")
@@ -135,11 +137,11 @@ def _read_parts(content: bytes, report: Report, resolver: Resolver) -> list[Part
 
 
 def _check_keys(entries: Config) -> None:
-    """Searching for what a key may mean takes its time."""
+    """Refuses very long keys: searching for what a key may mean takes long."""
     for key, entry in entries.items():
         if len(key) > MAX_KEY:
             what = f"a key of {len(key)} characters"
-            raise ConfigError(what, where=str(entry.place), remedy="look at the line ends", place=entry.place)
+            raise ConfigError(what, where=str(entry.place), remedy="check the line ends", place=entry.place)
 
 
 def _yaml_text(content: bytes, report: Report) -> str:
@@ -148,5 +150,5 @@ def _yaml_text(content: bytes, report: Report) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         place = FilePlace(report.file, line)
-        # Not chained: that error holds the whole file.
+        # Not chained: that error contains the whole file.
         raise ConfigError("not UTF-8", where=str(place), remedy="save the file as UTF-8", place=place) from None

@@ -1,4 +1,4 @@
-"""From keys to what decides about names: policies, filters, rules for new names; those of one's own are loaded here."""
+"""Builds policies, filters and renaming rules from keys; custom classes are loaded here."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from heliograph.config.findings import Config, ConfigEntry, Report
 from heliograph.config.keys.table import DEFAULTS
 from heliograph.config.keys.typed_reader import Reader
 from heliograph.errors import ConfigError
-from heliograph.names.filters import Filter, NameFilter, OwnFilter
-from heliograph.names.own_classes import is_own, make_own
+from heliograph.names.custom_classes import is_custom, make_custom
+from heliograph.names.filters import CustomFilter, Filter, NameFilter
 from heliograph.names.policies import DefaultPolicy, IdentityPolicy, ReplicationPolicy, make_policy
 from heliograph.names.renaming import Rename, Renames, with_rules
 
 TOPIC_RENAME, GROUP_RENAME, FOR_OWN = "topic.rename.", "group.rename.", "python."
 MAX_RULES = 1000
-"""Of a flow: each is tried on every name."""
+"""Maximum number of renaming rules of a flow: each is tried on every name."""
 MAX_RULE = 1000
-"""Characters of a pattern or a replacement."""
+"""Maximum length of a pattern or a replacement in characters."""
 _HALF = re.compile(r"([0-9]{1,9})\.(pattern|replacement)")
 _GIVEN = (
     "replication.policy.separator", "replication.policy.internal.topic.separator.enabled", "topics", "topics.exclude",
     "groups", "groups.exclude", "config.properties.exclude", "use.defaults.from",
 )  # fmt: skip
-"""What the built-in classes read, and classes of one's own are given."""
+"""Keys that the built-in classes read; custom classes get them too."""
 _COSTS = {
-    TOPIC_RENAME: "nobody can tell from the names of its copies where they came from: tools that go by names, and the "
-    "way back after a failover, take them for topics of the target",
-    GROUP_RENAME: "by checkpoints its groups are known under their names on the target alone",
+    TOPIC_RENAME: "its copies' names do not show where they came from: tools that go by names, and the "
+    "failback after a failover, take them for topics of the target",
+    GROUP_RENAME: "checkpoints show its groups only under their names on the target",
 }
 
 
-def own_properties(flow: Reader, parts: FlowParts) -> dict[str, str]:
-    """What a class of one's own is given: the aliases, what the built-in ones read, and every `python.` key."""
+def custom_properties(flow: Reader, parts: FlowParts) -> dict[str, str]:
+    """Returns the properties of a custom class: the aliases, what the built-in ones read, and every `python.` key."""
     entries = {name: flow.entry(name) for name in _GIVEN}
     given = {name: entry.value if entry else DEFAULTS[name].default or "" for name, entry in entries.items()}
     own = {FOR_OWN + key: entry.value for key, entry in flow.family(FOR_OWN).items()}
@@ -45,29 +45,29 @@ def own_properties(flow: Reader, parts: FlowParts) -> dict[str, str]:
 
 
 def build_topic_filter(flow: Reader, parts: FlowParts, report: Report) -> Filter:
-    own = _own_filter("topic.filter.class", flow, parts, report)
+    own = _custom_filter("topic.filter.class", flow, parts, report)
     return own or build_filter(flow, "topics", "topics.exclude", report)
 
 
 def build_group_filter(flow: Reader, parts: FlowParts, report: Report) -> Filter:
-    own = _own_filter("group.filter.class", flow, parts, report)
+    own = _custom_filter("group.filter.class", flow, parts, report)
     return own or build_filter(flow, "groups", "groups.exclude", report)
 
 
 def build_config_exclude(flow: Reader, parts: FlowParts, report: Report) -> Filter:
-    """Accepts the settings that are not to be copied; a class of one's own says which are."""
-    own = _own_filter("config.property.filter.class", flow, parts, report, is_negated=True)
+    """Builds the filter of topic configs that are not synced; a custom class says which are."""
+    own = _custom_filter("config.property.filter.class", flow, parts, report, is_negated=True)
     return own or build_filter(flow, "config.properties.exclude", "", report)
 
 
-def _own_filter(
+def _custom_filter(
     key: str, flow: Reader, parts: FlowParts, report: Report, *, is_negated: bool = False
-) -> OwnFilter | None:
+) -> CustomFilter | None:
     name = flow.text(key)
-    if not is_own(name):
+    if not is_custom(name):
         return None
     try:
-        return OwnFilter(make_own(name, Filter, own_properties(flow, parts)), is_negated)
+        return CustomFilter(make_custom(name, Filter, custom_properties(flow, parts)), is_negated)
     except ConfigError as error:
         _report_class(key, flow.entry(key), error, report)
         return None
@@ -110,7 +110,7 @@ def _build_base(flow: Reader, parts: FlowParts, report: Report) -> ReplicationPo
     entry = flow.entry("replication.policy.separator")
     separator = entry.value if entry else "."
     internal = flow.flag("replication.policy.internal.topic.separator.enabled") if entry else True
-    name, properties = flow.text(key), own_properties(flow, parts)
+    name, properties = flow.text(key), custom_properties(flow, parts)
     try:
         policy = make_policy(name, separator, parts.source, internal_separator_enabled=internal, properties=properties)
     except ConfigError as error:
@@ -122,7 +122,7 @@ def _build_base(flow: Reader, parts: FlowParts, report: Report) -> ReplicationPo
             report.error(
                 "separator-in-alias",
                 f'alias "{alias}" contains the separator "{flow.shown("replication.policy.separator")}", '
-                "so remote topics cannot be told apart",
+                "so the source of a remote topic cannot be told",
                 entry or parts.place,
                 remedy="choose another alias or set replication.policy.separator",
             )
@@ -130,7 +130,7 @@ def _build_base(flow: Reader, parts: FlowParts, report: Report) -> ReplicationPo
 
 
 def _report_class(key: str, entry: ConfigEntry | None, error: ConfigError, report: Report) -> None:
-    """What is wrong with a class of one's own; one by a placeholder is not named."""
+    """Reports what is wrong with a custom class; a class from a placeholder is not named."""
     told = f"the class of {entry.reference} cannot be used" if entry and entry.reference else error.what
     why = f"; {error.why}" if error.why and not (entry and entry.reference) else ""
     report.error("bad-class", f'"{entry.key if entry else key}": {told}{why}', entry, remedy=error.remedy)
@@ -140,13 +140,13 @@ def _report_class(key: str, entry: ConfigEntry | None, error: ConfigError, repor
 
 
 def build_renames(flow: Reader, family: str, report: Report) -> Renames:
-    """The rules by their numbers; one that has a fault is reported and left out."""
+    """Builds the renaming rules by their numbers; a faulty rule is reported and left out."""
     halves: dict[int, dict[str, ConfigEntry]] = {}
     for key, entry in flow.family(family).items():
         match = _HALF.fullmatch(key)
         if match is None:
             remedy = f"write {family}1.pattern and {family}1.replacement"
-            report.error("bad-rename", f'"{entry.key}" is no part of a rule', entry, remedy=remedy)
+            report.error("bad-rename", f'"{entry.key}" is not part of a rule', entry, remedy=remedy)
         elif halves.setdefault(int(match[1]), {}).setdefault(match[2], entry) is not entry:
             report.error("bad-rename", f'"{entry.key}": there is another rule {int(match[1])}', entry)
     if len(halves) > MAX_RULES:
@@ -186,7 +186,7 @@ def _rule(pattern: ConfigEntry, replacement: ConfigEntry, report: Report) -> Ren
 
 
 def written_patterns(config: Config) -> Iterator[ConfigEntry]:
-    """The patterns of rules that stand in a file."""
+    """Yields the patterns of renaming rules that are written in a file."""
     for key, entry in config.items():
         if key.startswith((TOPIC_RENAME, GROUP_RENAME)) and key.endswith(".pattern"):
             yield entry

@@ -1,7 +1,7 @@
-"""Placeholders in values: `${provider:path:key}` of Kafka's providers and Strimzi's, and references of resources.
+"""Resolves placeholders in values: `${provider:path:key}` of Kafka's and Strimzi's providers, and secrets of resources.
 
-Resolved from the environment, from files, and from a folder of mounted secrets: one folder for each
-secret, one file for each key. What is resolved is never shown; the text as written stands for it.
+Values come from the environment, from files, and from a folder of mounted secrets: one folder for each secret, one
+file for each key. A resolved value is never shown; the text as written stands for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heliograph.errors import ConfigError, StoreUnusable
 MASK = "****"
 _MAX_SHOWN = 250
 MAX_REFERENCES = 20_000
-"""Of a file; each may read one."""
+"""Maximum number of placeholders of a file; each may read a file."""
 _BARE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_BYTES = 1024 * 1024
 _QUOTES = re.compile(r'\\.|"', re.DOTALL)
@@ -64,16 +64,16 @@ class Reference:
     path: str
     key: str
     place: str
-    """The key that refers to it, and where that stands."""
+    """The key that refers to it, with its file position."""
     owner: str
     """The cluster that needs it; empty for others."""
     fingerprint: str | None
-    """Of the value, to compare places; None if it is missing."""
+    """The fingerprint of the value, to compare folders of secrets; None if the value is missing."""
     problem: str = ""
 
     @property
     def name(self) -> str:
-        """The secret's name; of other providers the path."""
+        """Returns the secret's name; for other providers the path."""
         return self.path.rpartition("/")[2] if self.provider in _KUBERNETES else self.path
 
 
@@ -82,21 +82,21 @@ class Resolver:
     """Resolves placeholders; remembers every reference it met."""
 
     folder: Path | None = None
-    """Where the secrets are mounted."""
+    """The folder of the mounted secrets."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     offline: bool = False
-    """What is missing is a warning, not an error."""
+    """Whether a missing value is a warning instead of an error."""
     given: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
-    """Secrets that are at hand, by name and key, and need not be mounted."""
+    """Secrets that are already known, by name and key, and need not be mounted."""
     references: list[Reference] = field(default_factory=list)
     _kinds: dict[str, str] = field(default_factory=dict)
 
     def reader(self) -> SecretReader:
-        """To look the same placeholders up later on."""
+        """Returns a reader that looks up the same placeholders later."""
         return SecretReader(self.folder, dict(self._kinds))
 
     def declare(self, entries: Mapping[str, ConfigEntry]) -> None:
-        """Learn the providers that a file names: `config.providers.<name>.class`, at the top or of a cluster."""
+        """Learns the providers that a file names: `config.providers.<name>.class`, at the top or of a cluster."""
         for key, entry in entries.items():
             prefix, dot, last = key.rpartition(".")
             _, found, name = prefix.rpartition("config.providers.")
@@ -106,7 +106,7 @@ class Resolver:
                     self._kinds[name] = kind
 
     def resolve_all(self, entries: Config, report: Report, aliases: Iterable[str] = ()) -> Config:
-        """All entries of a property file with their placeholders resolved."""
+        """Resolves the placeholders of all entries of a property file."""
         self.declare(entries)
         known = frozenset(aliases)
         return {
@@ -115,7 +115,7 @@ class Resolver:
         }
 
     def resolve(self, entry: ConfigEntry, report: Report, *, owner: str = "") -> ConfigEntry:
-        """An entry with its placeholders resolved; what is missing is reported and left as written."""
+        """Resolves the placeholders of an entry; a missing value is reported and the text left as written."""
         pieces: list[str] = []
         at, is_found, is_missing = 0, False, False
         quoted = _Quoted(entry.value)
@@ -153,7 +153,7 @@ class Resolver:
         except Unresolved as problem:
             return None, str(problem)
         except (OSError, ValueError) as error:  # a name that is too long or has a zero byte, a folder without rights
-            return None, f"cannot be read: {getattr(error, 'strerror', None) or 'no name of a file'}"
+            return None, f"cannot be read: {getattr(error, 'strerror', None) or 'not a file name'}"
 
     def _note(
         self, entry: ConfigEntry, kind: str, placeholder: Placeholder, *, value: str | None, problem: str, owner: str
@@ -220,7 +220,7 @@ class SecretReader:
     kinds: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, key: str, text: str) -> str:
-        """The value that a key has now; raises StoreUnusable if a placeholder of it has none."""
+        """Returns the current value of a key; raises StoreUnusable if one of its placeholders has no value."""
         report = Report("")
         resolver = Resolver(folder=self.folder, _kinds=dict(self.kinds))
         value = resolver.resolve(ConfigEntry(key, text), report).value
@@ -230,12 +230,12 @@ class SecretReader:
 
 
 def secret_reference(name: str, key: str) -> str:
-    """How a resource's reference to a secret is written as a placeholder."""
+    """Writes a resource's reference to a secret as a placeholder."""
     return f"${{secrets:{name}:{key}}}"
 
 
 def find_placeholders(text: str) -> Iterator[Placeholder]:
-    """By Kafka's rule: from `${` to the next `}`, with a colon in between. Reads the text once."""
+    """Finds placeholders by Kafka's rule: from `${` to the next `}`, with a colon in between. Reads the text once."""
     at = text.find("${")
     while at >= 0:
         end = text.find("}", at)
@@ -251,7 +251,7 @@ def find_placeholders(text: str) -> Iterator[Placeholder]:
 
 
 def shown_reference(key: str, reference: str) -> str:
-    """A value with placeholders as it may be seen: of a secret's literal parts only what is known to be harmless."""
+    """Returns a value with placeholders as it may be shown: literal parts of a secret only if known to be harmless."""
     if not is_secret_name(key):
         return reference
     if "jaas" in key.lower() and _JAAS.fullmatch(reference.strip()):
@@ -268,7 +268,7 @@ def _shown_option(match: re.Match[str]) -> str:
 
 
 def _only_placeholders(text: str) -> str:
-    """What stands around placeholders, masked; blanks alone are no secret."""
+    """Masks the text around placeholders; blanks alone are no secret."""
     shown, at = "", 0
     for placeholder in find_placeholders(text):
         between = text[at : placeholder.start]
@@ -279,7 +279,7 @@ def _only_placeholders(text: str) -> str:
 
 
 def fingerprint(value: str) -> str:
-    """Short and one-way: tells whether two places have the same value, and nothing else."""
+    """Returns a short one-way hash that tells whether two values are equal, and nothing else."""
     return hashlib.sha256(b"heliograph secret " + value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
@@ -294,7 +294,7 @@ def _describe(kind: str, path: str, key: str) -> str:
 
 def _read(path: Path) -> bytes:
     if path.exists() and not path.is_file():
-        raise Unresolved("is not a file")  # a pipe could be waited for without end
+        raise Unresolved("is not a file")  # reading a pipe could block for ever
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -306,33 +306,33 @@ def _read(path: Path) -> bytes:
 
 
 def _plain(name: str) -> str:
-    """A file name that stays in its folder."""
+    """Checks that a file name stays in its folder."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise Unresolved("is no name of a file")
+        raise Unresolved("is not a file name")
     return name
 
 
 def _visible(folder: Path) -> list[str]:
-    """The files; Kubernetes keeps the versions of a mounted secret in folders that begin with dots."""
+    """Lists the files; Kubernetes keeps the versions of a mounted secret in folders that begin with dots."""
     return [file.name for file in folder.iterdir() if not file.name.startswith(".") and not file.is_dir()]
 
 
 class _Quoted:
-    """Which parts of a text are within double quotes, as a password in a JAAS line."""
+    """Tells which parts of a text are within double quotes, as a password in a JAAS line."""
 
     def __init__(self, text: str) -> None:
         self._marks = [match.start() for match in _QUOTES.finditer(text) if match[0] == '"'] if '"' in text else []
         self._seen = 0
 
     def contains(self, placeholder: Placeholder) -> bool:
-        """To be asked from left to right."""
+        """Tells whether a placeholder is quoted; call it from left to right."""
         while self._seen < len(self._marks) and self._marks[self._seen] < placeholder.start:
             self._seen += 1
         return self._seen % 2 == 1 and self._marks[-1] >= placeholder.end
 
 
 def _owner(key: str, aliases: frozenset[str]) -> str:
-    """The cluster that a key of a property file belongs to."""
+    """Returns the cluster that a key of a property file belongs to."""
     at = key.find(".")
     while at >= 0:
         if key[:at] in aliases:
@@ -370,7 +370,7 @@ def _warn_of_bare(entry: ConfigEntry, report: Report) -> None:
 def compare_places(
     by_place: Mapping[str, Sequence[Reference]], literals: Sequence[Reference] = ()
 ) -> list[dict[str, str]]:
-    """A row for each secret and key: who needs it, where it is missing, and whether the places have the same."""
+    """Builds a row for each secret and key: who needs it, where it is missing, whether all folders agree."""
     uses: dict[tuple[str, str, str], dict[str, Reference]] = {}
     needed_by: dict[tuple[str, str, str], dict[str, str]] = {}
     for place, references in by_place.items():

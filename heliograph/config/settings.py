@@ -1,6 +1,6 @@
-"""The settings that the rest of the program works with: frozen, validated, the same from either front end.
+"""Defines the settings that the rest of the program uses: frozen, validated, the same from either file form.
 
-Any value may come from a secret, so that what is printed of these objects is names alone.
+Any value may come from a secret, so the repr of these objects shows names only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heliograph.names.policies import ReplicationPolicy
 from heliograph.names.renaming import Arrivals, Renames, comes_home
 
 MAX_ALL_PAIRED = 50
-"""Clusters that have heartbeats for all their pairs, connected or not."""
+"""Maximum number of clusters for which all pairs have heartbeats, connected or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -38,7 +38,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSyncSettings:
-    """MM2's records of which source offset is which target offset."""
+    """Settings of offset-syncs, MM2's records of which source offset is which target offset."""
 
     enabled: bool
     location: str
@@ -49,7 +49,7 @@ class OffsetSyncSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """Consumer groups carried over."""
+    """Settings of the sync of consumer groups."""
 
     state: ConnectorState
     interval_s: int
@@ -63,10 +63,10 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoRestart:
-    """What failed for good is tried again all the same."""
+    """Settings of automatic restarts after a permanent failure."""
 
     max_restarts: int | None
-    """In a row; None: no limit."""
+    """Maximum number of restarts in a row; None: no limit."""
     max_backoff_minutes: int
 
 
@@ -79,7 +79,7 @@ class HeartbeatSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSync:
-    """What of topics is copied besides their records."""
+    """Settings of what is synced for topics besides their records."""
 
     configs_enabled: bool
     configs_interval_s: int
@@ -88,10 +88,10 @@ class TopicSync:
     acls_enabled: bool
     acls_interval_s: int
     acls_prefixed: bool
-    """Also rules on prefixes and on everything."""
+    """Whether ACLs on prefixes and on all resources are synced too."""
     acls_delete: bool
     group_acls: Filter | None
-    """The groups whose rules are copied too; None: of none."""
+    """The groups whose ACLs are synced too; None: no groups."""
     write_on_failover: bool
 
     @property
@@ -101,18 +101,18 @@ class TopicSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Flow:
-    """All that a flow `source->target` is to do; aliases, not clusters."""
+    """All settings of a flow `source->target`; with aliases, not clusters."""
 
     source: str
     target: str
     enabled: bool
     state: ConnectorState
-    """Of the copying; a paused flow keeps its place in the settings and copies nothing."""
+    """State of the copying; a paused flow stays in the settings and copies nothing."""
     topics: Filter
     policy: ReplicationPolicy
     group_renames: Renames = field(default_factory=Renames)
     arrivals: Arrivals = field(default=(), compare=False)
-    """How the enabled flows with rules name what they copy: on the way here a copy may have got its name so."""
+    """Renaming policies of the enabled flows: a topic may have got its name from one of them on its way here."""
     heartbeats_replicated: bool
     never_mirrored: frozenset[str]
     """Storage topics of the whole configuration."""
@@ -123,7 +123,7 @@ class Flow:
     topic_sync: TopicSync
     offset_syncs: OffsetSyncSettings
     checkpoints: Checkpoints | None
-    """None: no group is carried over."""
+    """Settings of the group sync; None: no group is synced."""
     heartbeats: HeartbeatSettings | None
     group_id: str
     client_id: str
@@ -137,19 +137,19 @@ class Flow:
     status_storage_partitions: int
     status_storage_replication_factor: int
     makes_internal_topics: bool
-    """Whether storage topics that are missing are made; else they must be there."""
+    """Whether missing storage topics are created; otherwise they must exist."""
     offset_flush_interval_ms: int
     exactly_once: str
     isolation_level: str
     auto_offset_reset: str
     start_positions: StartPositions
-    """Where partitions begin that the flow is asked for the first time."""
+    """Where copying starts for topics that are mirrored for the first time."""
     source_admin: dict[str, str]
     source_consumer: dict[str, str]
     target_admin: dict[str, str]
     target_producer: dict[str, str]
     references: dict[str, dict[str, str]] = field(compare=False)
-    """Of each of these four, the connection settings with placeholders, as written."""
+    """For each of these four, the connection settings with placeholders, as written."""
     compression: str
     """Codec asked for on the target; `none` keeps the source's."""
     on_data_loss: str
@@ -159,11 +159,11 @@ class Flow:
     partition_remap: str
     max_bytes_per_second: int | None
     provenance_headers: bool
-    """Records are marked with where they come from, and those that come home are left out."""
+    """Whether records get headers that name their origin; records that return to it are skipped."""
     auto_restart: AutoRestart | None
-    """None: what failed for good stays so until the next start."""
+    """Settings of automatic restarts; None: a permanent failure lasts until the next start."""
     stall_timeout_ms: int
-    """Records that wait so long without progress, or so long a silence of a cluster, make the flow not ready."""
+    """How long records may wait without progress, or a cluster may not answer, before the flow is not ready."""
 
     def __repr__(self) -> str:
         return f"<flow {self.name}>"
@@ -178,7 +178,7 @@ class Flow:
 
     @property
     def remaps_partitions(self) -> bool:
-        """Whether a topic may have more partitions than its target."""
+        """Tells whether a topic may have more partitions than its target."""
         return self.partition_remap == "modulo"
 
     @property
@@ -196,7 +196,7 @@ class Flow:
 
     @property
     def offset_syncs_topic(self) -> str:
-        """Named after the cluster that it is not on."""
+        """Returns the topic's name; it contains the alias of the cluster that it is not on."""
         other = self.target if self.offset_syncs.location == "source" else self.source
         return self.policy.offset_syncs_topic(other)
 
@@ -205,11 +205,11 @@ class Flow:
         return self.policy.checkpoints_topic(self.source)
 
     def mirrors(self, topic: str) -> bool:
-        """Whether the flow copies this topic of the source."""
+        """Tells whether the flow copies this topic of the source."""
         return self.selects(topic) and not self.comes_home(topic)
 
     def selects(self, topic: str) -> bool:
-        """By filters, and by MM2's rule against cycles."""
+        """Applies the filters and MM2's protection against cycles."""
         return should_mirror(
             self.policy,
             self.topics,
@@ -220,17 +220,17 @@ class Flow:
         )
 
     def comes_home(self, topic: str) -> bool:
-        """Whether the topic is a copy of one of the target, named by a rule on its way."""
+        """Tells whether the topic is a copy of one of the target's own topics, renamed by a rule on its way."""
         if not self.arrivals:
             return False
         return comes_home(self.policy, self.arrivals, topic, source=self.source, target=self.target)
 
     def remote_topic(self, topic: str) -> str:
-        """The name on the target of a topic of the source."""
+        """Returns the name on the target of a topic of the source."""
         return self.policy.format_remote_topic(self.source, topic)
 
     def remote_group(self, group: str) -> str:
-        """The name on the target of a consumer group of the source."""
+        """Returns the name on the target of a consumer group of the source."""
         renamed = self.group_renames.apply(group)
         return group if renamed is None else renamed
 
@@ -248,15 +248,15 @@ class Settings:
     executor_secrets: str
     """`send` or `mount`: how secrets reach Spark's executors on other machines."""
     executor_packages: str
-    """`ship` or `installed`: how executors come by the packages that a lane needs."""
+    """`ship` or `installed`: how executors get the packages that a lane needs."""
     other_heartbeats: HeartbeatSettings | None
-    """Of pairs of clusters without a flow; None: they have none."""
+    """Heartbeats of pairs of clusters without a flow; None: they have none."""
     only_targets: tuple[str, ...] = ()
-    """The clusters that anything may be written to for a flow or a heartbeat; empty: all."""
+    """The clusters that flows and heartbeats may write to; empty: all."""
     elsewhere: tuple[Flow, ...] = field(default=(), compare=False)
-    """The other flows of the file, which end in none of these: another process may run them."""
+    """The other flows of the file, which end in none of these clusters: another process may run them."""
     resources: tuple[MirrorResource, ...] = field(default=(), compare=False)
-    """The documents, if the file has such."""
+    """The documents of a resource file."""
     findings: tuple[Finding, ...] = field(default=(), compare=False)
     secrets: SecretReader = field(default=SecretReader(), compare=False)
     """Looks up what the clusters' references refer to."""
@@ -274,20 +274,20 @@ class Settings:
 
     @property
     def notes(self) -> tuple[Finding, ...]:
-        """Keys that are accepted and have no effect."""
+        """Returns the findings about keys that are accepted and have no effect."""
         return tuple(finding for finding in self.findings if finding.rule == "no-effect")
 
     def heartbeat_pairs(self) -> dict[tuple[str, str], HeartbeatSettings]:
-        """The pairs (source, target) for which MM2 would write heartbeats, into the target.
+        """Returns the pairs (source, target) for which MM2 would write heartbeats, into the target.
 
-        Of very many clusters only pairs that a flow connects, in either direction.
+        Above MAX_ALL_PAIRED clusters only pairs that a flow connects, in either direction.
         """
         flows = {(flow.source, flow.target): flow.heartbeats for flow in self.flows}
         found = {pair: flows.get(pair, self.other_heartbeats) for pair in self._pairs(list(flows))}
         return {pair: heartbeats for pair, heartbeats in found.items() if heartbeats is not None}
 
     def _pairs(self, connected: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """All that heartbeats may be written for; one into a cluster that nobody can reach is none."""
+        """Yields all pairs that may have heartbeats; the target must have bootstrap servers."""
         pairs = connected
         if self.other_heartbeats is not None:
             is_few = len(self.clusters) <= MAX_ALL_PAIRED

@@ -1,4 +1,4 @@
-"""The effective settings of a file, each value with where it came from; secrets are never shown."""
+"""Shows the effective settings of a file, each value with its origin; secrets are never shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ShowFormat(StrEnum):
 
 
 class Effective(NamedTuple):
-    """One value in force: of a cluster or a flow (`owner`), or of the whole mirror."""
+    """One effective value of a cluster or a flow (`owner`), or of the whole mirror."""
 
     owner: str
     key: str
@@ -43,14 +43,14 @@ class Effective(NamedTuple):
 
 
 def shown_value(key: str, entry: ConfigEntry) -> str:
-    """A value as it may be seen: placeholders as written, secrets masked."""
+    """Returns a value as it may be shown: placeholders as written, secrets masked."""
     if entry.reference:
         return shown_reference(key, entry.reference)
     return MASK if is_secret_name(key) and entry.value else entry.value
 
 
 def literal_secrets(parts: Iterable[Parts]) -> list[Reference]:
-    """Secrets that stand in the file itself."""
+    """Lists the secrets that are written in the file itself."""
     found = {
         (key, entry): alias
         for part in parts
@@ -68,7 +68,7 @@ def literal_secrets(parts: Iterable[Parts]) -> list[Reference]:
 
 
 def _of_clients(flow: FlowParts) -> Iterator[tuple[str, Config]]:
-    """What a flow says of its connections, by the cluster that they are to."""
+    """Yields a flow's connection settings with the cluster that they connect to."""
     for name, entry in (*connection_reads(flow), *client_reads(flow)):
         is_of_cluster = entry in flow.source_cluster.values() or entry in flow.target_cluster.values()
         if not is_of_cluster:

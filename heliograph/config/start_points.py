@@ -1,7 +1,7 @@
-"""Where the copy of a partition begins that a flow has not copied yet: one point for a flow, others for some topics.
+"""Decides where copying starts for a partition that a flow has not copied yet: per flow, and per topic by rules.
 
-Pure. `start.position` is the flow's own; `start.position.<n>.topics` and `start.position.<n>.from` are rules, tried in
-the order of their numbers, and the first whose patterns fit a topic counts.
+Pure. `start.position` is the flow's default; `start.position.<n>.topics` and `start.position.<n>.from` are rules,
+tried in the order of their numbers; the first whose patterns match a topic wins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heliograph.names.filters import NameFilter
 
 PREFIX = "start.position."
 EARLIEST, LATEST = -2, -1
-"""As Kafka writes them where it asks for the offset of a time."""
+"""Kafka's timestamps for the two ends of a log in ListOffsets."""
 _ENDS = {"earliest": EARLIEST, "latest": LATEST}
 _OFFSETS = re.compile(r"[0-9]{1,9}:[0-9]{1,18}(?:\s*,\s*[0-9]{1,9}:[0-9]{1,18})*")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*", re.DOTALL)
@@ -29,12 +29,12 @@ _MORE_FORMS = f"{_FORMS}, or offsets such as 0:120,1:77"
 
 @dataclass(frozen=True, slots=True)
 class StartPoint:
-    """An end of the log, the first record of a time on, or an offset for each of some partitions."""
+    """A start point: an end of the log, the first record from a time on, or an offset for each of some partitions."""
 
     moment: int = EARLIEST
     """EARLIEST, LATEST, or a time in milliseconds."""
     offsets: tuple[tuple[int, int], ...] = ()
-    """(partition, offset); those that are not named begin at the start of their log."""
+    """(partition, offset); partitions not named start at the beginning of their log."""
 
     def __str__(self) -> str:
         if self.offsets:
@@ -52,7 +52,7 @@ BEGINNING = StartPoint()
 
 
 def parse_point(text: str) -> StartPoint:
-    """The value of a start position, or BadValue; a time without a zone is UTC."""
+    """Parses the value of a start position; raises BadValue. A time without a zone is UTC."""
     trimmed = text.strip()
     if trimmed.lower() in _ENDS:
         return StartPoint(_ENDS[trimmed.lower()])
@@ -85,7 +85,7 @@ def _parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPositions:
-    """Of one flow."""
+    """The start points of one flow: a default, and rules for some topics."""
 
     default: StartPoint = BEGINNING
     rules: tuple[tuple[NameFilter, StartPoint], ...] = ()
@@ -99,16 +99,16 @@ class StartPositions:
 
 
 def build_starts(config: Config, *, reset: str, report: Report) -> StartPositions:
-    """From a connector's keys; `reset` is the consumer's `auto.offset.reset`, which counts where no position is given.
+    """Builds them from a connector's keys; `reset` is the consumer's `auto.offset.reset`, the default.
 
-    Faults are in the report.
+    Faults go into the report.
     """
     default = StartPoint(_ENDS.get(reset, EARLIEST))
     entry = config.get("start.position")
     if entry is not None and not entry.is_missing and entry.value.strip():
         default = _read_point(entry, report) or default
         if default.offsets:
-            what = f'"{entry.key}" has offsets, which differ from topic to topic'
+            what = f'"{entry.key}" has offsets, which only make sense for single topics'
             report.error("bad-value", what, entry, remedy=f"write {PREFIX}1.topics and {PREFIX}1.from")
     numbered: dict[int, dict[str, ConfigEntry]] = {}
     for key, given in config.items():

@@ -1,12 +1,11 @@
-"""Real Kafka clusters on this machine; imported by the command line and by tests only."""
+"""Runs real Kafka clusters on this machine; only the command line and tests import it."""
 
+from heliograph.lab.broker_control import Act, change_brokers
 from heliograph.lab.cluster import Lab, LabCluster
-from heliograph.lab.control import Act, change_brokers
 from heliograph.lab.folder import LabRecord, read_lab, stop_lab
 from heliograph.lab.jars import JavaCommand, ensure_jars
 from heliograph.lab.pki import Authority
 from heliograph.lab.progress import Progress, show_progress, silent
-from heliograph.lab.ready import DEFAULT_FOLDER, WAYS, next_commands, remove_ready_files, write_ready_files
 from heliograph.lab.secured import Secured
 from heliograph.lab.spec import (
     DEFAULT_VERSION,
@@ -17,6 +16,7 @@ from heliograph.lab.spec import (
     Jvm,
     parse_cluster_spec,
 )
+from heliograph.lab.starter_files import DEFAULT_FOLDER, WAYS, next_commands, remove_ready_files, write_ready_files
 
 __all__ = [
     "DEFAULT_FOLDER",

@@ -1,11 +1,11 @@
-"""Real Kafka clusters on this machine, for tests, the demo and benchmarks.
+"""Runs real Kafka clusters on this machine, for tests, the demo and benchmarks.
 
     with Lab(folder) as lab:
         lab.start([ClusterSpec(alias="primary"), ClusterSpec(alias="backup", brokers=3)])
         lab.cluster("primary").bootstrap
 
-A cluster is there when every broker answers and lists all the others. Whatever happens to this process, the
-servers end with it (see keeper.py), unless the lab was detached.
+A cluster is ready when every broker answers and lists all the others. The servers end with this process, however
+it ends (see keeper.py), unless the lab was detached.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from heliograph.java import find_java
 from heliograph.lab import proxy
 from heliograph.lab.folder import BrokerRecord, LabFolder, LabRecord, RunningProcess
 from heliograph.lab.jars import JavaCommand, ensure_jars, java_command
+from heliograph.lab.keeper_client import KeeperClient
 from heliograph.lab.pki import write_private
 from heliograph.lab.probe import fetch_broker_ids, is_listening
-from heliograph.lab.process import KeeperClient
 from heliograph.lab.progress import Progress, silent
 from heliograph.lab.secured import Secured
 from heliograph.lab.servers import Node, count_ports, format_properties, new_cluster_id, plan_nodes
@@ -57,7 +57,7 @@ class LabCluster:
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers`, all brokers, running or not."""
+        """Returns `bootstrap.servers` with all brokers, running or not."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
 
     @property
@@ -66,7 +66,7 @@ class LabCluster:
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process ids of the running brokers, by broker id; ZooKeeper's is under 0."""
+        """Returns process ids of the running brokers by broker id; ZooKeeper's is under 0."""
         return {node_id: process.pid for node_id, process in self._processes.items()}
 
     def port(self, broker_id: int) -> int:
@@ -84,28 +84,28 @@ class LabCluster:
         return self._node(broker_id).log_file
 
     def stop_broker(self, broker_id: int, *, timeout_s: float = _STOP_TIMEOUT_S) -> None:
-        """A clean shutdown; by force after `timeout_s`."""
+        """Shuts a broker down cleanly; kills it after `timeout_s`."""
         self._lab.keeper.stop(self._running(broker_id).name, timeout_s=timeout_s)
         self._forget(broker_id)
 
     def kill_broker(self, broker_id: int) -> None:
-        """SIGKILL."""
+        """Kills a broker with SIGKILL."""
         self._lab.keeper.kill(self._running(broker_id).name)
         self._forget(broker_id)
 
     def signal_broker(self, broker_id: int, number: int) -> None:
-        """Any signal, for example SIGSTOP and SIGCONT to freeze a broker for a while."""
+        """Sends any signal, for example SIGSTOP and SIGCONT to freeze a broker for a while."""
         self._lab.keeper.send_signal(self._running(broker_id).name, number)
 
     def start_broker(self, broker_id: int, *, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """Start a stopped or killed broker on its old port and data, and wait until it is back."""
+        """Starts a stopped or killed broker on its old port and data, and waits until it is back."""
         if broker_id in self._processes:
             raise LabError(f'broker {broker_id} of "{self.alias}" runs already')
         self.launch([self._node(broker_id)])
         self.wait_until_ready(timeout_s=timeout_s)
 
     def launch(self, nodes: Sequence[Node]) -> None:
-        """Start processes and wait for nothing."""
+        """Starts processes without waiting."""
         for node in nodes:
             self._processes[node.node_id] = self._lab.keeper.start(
                 node.name, node.start_command(), cwd=node.folder, log=node.log_file, last=not node.is_broker
@@ -113,15 +113,15 @@ class LabCluster:
         self._lab.write_record()
 
     def launch_proxy(self, secured: Secured) -> None:
-        """The keeper's as the brokers are; it ends with the lab."""
+        """Starts the SNI proxy as a child of the keeper, like the brokers; it ends with the lab."""
         routes = [f"{name}={','.join(map(str, ports))}" for name, ports in secured.routes().items()]
-        # By its path and isolated, as the keeper: it needs the standard library only.
+        # Run by its path and isolated, like the keeper: it needs the standard library only.
         argv = [sys.executable, "-I", proxy.__file__, str(secured.proxy_port), *routes]
         command = JavaCommand(argv, {})
         self._lab.keeper.start(self.proxy_name, command, cwd=secured.folder, log=self._proxy_log)
 
     def wait_for_proxy(self, secured: Secured, *, timeout_s: float) -> None:
-        """Raises LabError."""
+        """Waits until the proxy answers; raises LabError."""
         deadline = time.monotonic() + timeout_s
         while not is_listening(secured.proxy_port):
             if self.proxy_name in self._lab.keeper.exit_codes() or time.monotonic() > deadline:
@@ -130,7 +130,7 @@ class LabCluster:
             time.sleep(0.1)
 
     def wait_until_ready(self, *, timeout_s: float) -> None:
-        """Wait until every running broker answers and lists all running ones. Raises LabError."""
+        """Waits until every running broker answers and lists all running ones. Raises LabError."""
         deadline = time.monotonic() + timeout_s
         waiting = set(self.running_ids)
         while waiting:
@@ -179,7 +179,7 @@ class LabCluster:
 
 
 class Lab:
-    """Clusters in one folder. Nothing is started or written before the first `start`."""
+    """The clusters in one folder. Nothing is started or written before the first `start`."""
 
     def __init__(self, folder: Path | str, *, progress: Progress = silent) -> None:
         self.folder = LabFolder(folder)
@@ -217,7 +217,7 @@ class Lab:
         timeout_s: float = _START_TIMEOUT_S,
         before_launch: Callable[[LabCluster], object] = lambda _: None,
     ) -> None:
-        """Start clusters beside those that run, all at once; all are ready on return, or none is left.
+        """Starts clusters beside those that run, all at once; all are ready on return, or none is left.
 
         `before_launch` gets each cluster when its ports are known and nothing of it runs.
         """
@@ -237,7 +237,7 @@ class Lab:
             raise
 
     def remove(self, clusters: Sequence[LabCluster]) -> None:
-        """End some clusters at once and remove their data; logs stay, the others go on."""
+        """Kills some clusters at once and removes their data; logs stay, other clusters keep running."""
         for cluster in clusters:
             self._clusters.pop(cluster.alias, None)
         if not self._clusters:
@@ -253,7 +253,7 @@ class Lab:
         self.write_record()
 
     def stop(self, *, grace_s: float = 10.0) -> None:
-        """Stop everything and remove the data; logs stay. May be repeated."""
+        """Stops everything and removes the data; logs stay. May be repeated."""
         if self._keeper is None:
             return
         keeper, self._keeper = self._keeper, None
@@ -262,18 +262,18 @@ class Lab:
         self.folder.remove_record()
 
     def detach(self) -> None:
-        """Leave the clusters running after this process; `stop_lab` stops them."""
+        """Leaves the clusters running after this process; `stop_lab` stops them."""
         self.keeper.detach()
         self._keeper = None
 
     def java(
         self, main_class: str, *arguments: str, version: str = DEFAULT_VERSION, jvm: Jvm = TEST_JVM
     ) -> JavaCommand:
-        """The command to run any class of Kafka's jars: its tools, or MirrorMaker."""
+        """Returns the command to run any class of Kafka's jars: its tools, or MirrorMaker."""
         return java_command(ensure_jars(version, progress=self._progress), main_class, *arguments, jvm=jvm)
 
     def check_alive(self, nodes: Sequence[Node]) -> None:
-        """Raise LabError, with the end of its log, if one of these servers has ended."""
+        """Raises LabError with the end of the log if one of these servers has ended."""
         codes = self.keeper.exit_codes()
         for node in nodes:
             if node.name in codes:
@@ -328,7 +328,7 @@ class Lab:
             self._progress(cluster.alias, f"ready at {cluster.bootstrap}")
 
     def _format(self, clusters: Sequence[LabCluster], timeout_s: float) -> None:
-        """Make the log folders of all KRaft nodes, in parallel."""
+        """Makes the log folders of all KRaft nodes, in parallel."""
         pending: dict[str, Node] = {}
         for cluster in clusters:
             cluster_id = new_cluster_id()
@@ -356,7 +356,7 @@ def _format_name(node: Node) -> str:
 
 
 def tail(log_file: Path) -> str:
-    """The last lines of a server's log, for an error's text."""
+    """Returns the last lines of a server's log, for an error's text."""
     try:
         lines = log_file.read_text(errors="replace").splitlines()
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""The demo: two real Kafka clusters, a mirror between them, and a consumer that goes on when one of them is lost.
+"""Runs the demo: two real Kafka clusters, a mirror between them, and a consumer that continues when one is lost.
 
     make demo
 
 Writes 105 products to the topic `products` of the cluster `es-src`, lets `heliograph run` mirror it to
 `es-src.products` on the cluster `es-tgt`, and compares both topics record by record with a client that shares
-no code with the mirror. A group reads twenty products; then `es-src` is killed, and the group goes on at `es-tgt`.
+no code with the mirror. A group reads twenty products; then `es-src` is killed, and the group continues on `es-tgt`.
 Exit code 0 means that every record is equal, and that the group's next record there is the 21st. Nothing is left
 behind.
 """
@@ -74,7 +74,7 @@ GROUP, CONSUMED = "ProductConsumer", 20
 CARRY_TIMEOUT_S = 30.0
 
 Partition = list[tuple[object, ...]]
-"""What must be equal of each record of a partition, in order: timestamp, key, value, headers."""
+"""The fields of each record of a partition that must be equal, in order: timestamp, key, value, headers."""
 
 
 def main() -> int:
@@ -124,7 +124,7 @@ def run_demo() -> int:
 
 @contextmanager
 def mirror(folder: Path, source: LabCluster, target: LabCluster) -> Iterator[subprocess.Popen[bytes]]:
-    """`heliograph run` beside us; its output goes to a log file."""
+    """Runs `heliograph run` as a child; its output goes to a log file."""
     config = folder / "mm2.properties"
     config.write_text(CONFIG.format(source=source.bootstrap, target=target.bootstrap))
     program = "import sys; from heliograph.cli import main; sys.exit(main())"
@@ -147,7 +147,7 @@ def mirror(folder: Path, source: LabCluster, target: LabCluster) -> Iterator[sub
 
 
 def wait_for_copy(process: subprocess.Popen[bytes], log: Path, target: LabCluster, records: int) -> list[Partition]:
-    """The copy, once it has as many records as it should."""
+    """Returns the copy, once it has as many records as it should."""
     deadline = time.monotonic() + COPY_TIMEOUT_S
     while count(copied := read_topic(target, COPY)) < records:
         if process.poll() is not None or time.monotonic() > deadline:
@@ -178,7 +178,7 @@ def show_copy(written: list[Partition], copied: list[Partition], *, mirror_s: fl
 
 
 def show_failover(written: Partition, consumed: Partition, following: Partition, *, failover_s: float) -> int:
-    """What the loss of the source cost the group."""
+    """Shows what the loss of the source cost the group."""
     read = [*consumed, *following]
     lost = sum(record not in read for record in written)
     again = sum(record in consumed for record in following)
@@ -217,7 +217,7 @@ def write_products(cluster: LabCluster) -> None:
 
 
 def consume(cluster: LabCluster, topic: str, number: int) -> Partition:
-    """Join the group, read so many records, commit, leave."""
+    """Joins the group, reads this number of records, commits, leaves."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -243,7 +243,7 @@ def consume(cluster: LabCluster, topic: str, number: int) -> Partition:
 
 
 def wait_for_group(cluster: LabCluster, offset: int) -> float:
-    """Until the group stands at an offset of the copy; how long that took."""
+    """Waits until the group's offset in the copy is this one; returns the seconds that took."""
     began = time.monotonic()
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP})
     try:
@@ -257,7 +257,7 @@ def wait_for_group(cluster: LabCluster, offset: int) -> float:
 
 
 def read_topic(cluster: LabCluster, topic: str) -> list[Partition]:
-    """Every record there is now, by partition; empty while there is no such topic."""
+    """Reads all records of a topic by partition; empty while the topic does not exist."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,

@@ -1,4 +1,4 @@
-"""A lab's folder: where things lie, who holds it, and what runs in it.
+"""Manages a lab's folder: its files, its lock, and the record of what runs in it.
 
 data/      servers' files, removed with the lab        logs/      kept, one file per server
 lab.json   what runs, for `lab status` and `lab down`  lab.lock   held by the keeper while it lives
@@ -24,7 +24,7 @@ _STOP_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProcess:
-    """A process that is recognised again: pids are used twice, pid and start time are not."""
+    """A process that can be recognised again: pids are reused, pid and start time together are not."""
 
     pid: int
     started_at: float
@@ -63,11 +63,11 @@ class LabRecord:
     brokers: tuple[BrokerRecord, ...]
 
     def bootstrap(self, alias: str) -> str:
-        """`bootstrap.servers` of a cluster; empty if the lab has none of that name."""
+        """Returns `bootstrap.servers` of a cluster; empty if the lab has none of that name."""
         return ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers if broker.alias == alias)
 
     def status_rows(self) -> list[dict[str, str | int | None]]:
-        """A row for each broker, asked now; those in trouble first."""
+        """Returns a row for each broker with its current state; those in trouble first."""
         rows: list[dict[str, str | int | None]] = [
             {
                 "alias": broker.alias,
@@ -93,7 +93,7 @@ class LabFolder:
         self._lock_file = self.path / "lab.lock"
 
     def acquire(self) -> int:
-        """Take the folder for a new lab and give the lock's descriptor, to be handed to the keeper. Raises LabError."""
+        """Locks the folder for a new lab and returns the lock's descriptor, for the keeper. Raises LabError."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
@@ -109,7 +109,7 @@ class LabFolder:
                 why=self._describe_contents(),
                 remedy=f'stop it with "heliograph lab down --folder {self.path}", or choose another folder',
             ) from None
-        # What a killed keeper could not remove.
+        # Removes what a killed keeper left behind.
         shutil.rmtree(self.data, ignore_errors=True)
         self._record_file.unlink(missing_ok=True)
         self.data.mkdir()
@@ -136,7 +136,7 @@ class LabFolder:
         draft.rename(self._record_file)
 
     def maybe_read_record(self) -> LabRecord | None:
-        """What runs here, or None if no lab is up."""
+        """Returns what runs here, or None if no lab is up."""
         if not self.is_held:
             return None
         try:
@@ -161,7 +161,7 @@ class LabFolder:
 
 
 def read_lab(path: Path | str) -> LabRecord:
-    """What runs in a folder. Raises LabError if nothing does."""
+    """Returns what runs in a folder. Raises LabError if nothing does."""
     folder = LabFolder(path)
     record = folder.maybe_read_record()
     if record is None:
@@ -170,7 +170,7 @@ def read_lab(path: Path | str) -> LabRecord:
 
 
 def stop_lab(path: Path | str, *, purge: bool = False) -> int:
-    """Stop the detached lab in a folder and remove its data; with `purge` its logs too. Gives the brokers' number."""
+    """Stops the detached lab in a folder and removes its data, with `purge` its logs too; counts the brokers."""
     folder = LabFolder(path)
     record = folder.maybe_read_record()
     if record is None and not (purge and folder.logs.is_dir()):

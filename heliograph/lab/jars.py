@@ -1,7 +1,7 @@
-"""Kafka's jars: fetched once per version by the Ivy that PySpark brings, kept in a per-user cache.
+"""Fetches Kafka's jars once per version with the Ivy that PySpark brings, into a per-user cache.
 
-A version's folder appears by one rename, so it is whole or not there. Ivy's own default resolver is used; where
-that cannot be reached, HELIOGRAPH_IVY_SETTINGS names a settings file for Ivy.
+A version's folder appears by one rename, so it is complete or missing. Ivy's own default resolver is used; where that
+cannot be reached, HELIOGRAPH_IVY_SETTINGS names a settings file for Ivy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 class JavaCommand(NamedTuple):
-    """What to run: `subprocess.Popen(command.argv, env={**os.environ, **command.env})`."""
+    """The command and environment to run: `subprocess.Popen(command.argv, env={**os.environ, **command.env})`."""
 
     argv: list[str]
     env: dict[str, str]
@@ -54,7 +54,7 @@ def cache_folder() -> Path:
 def java_command(
     jars: Path, main_class: str, *arguments: str, jvm: Jvm = TEST_JVM, options: tuple[str, ...] = ()
 ) -> JavaCommand:
-    """A class of Kafka's jars as a command. The class path goes by the environment: Java expands its wildcard."""
+    """Builds the command to run a class of Kafka's jars. Java expands the wildcard of the CLASSPATH variable."""
     argv = [
         find_java().path,
         f"-Xmx{jvm.heap}",
@@ -70,7 +70,7 @@ def java_command(
 
 
 def ensure_jars(version: str, *, progress: Progress = silent) -> Path:
-    """The folder with the jars of a Kafka version; fetches them if needed. Raises LabError."""
+    """Returns the folder with the jars of a Kafka version; fetches them if needed. Raises LabError."""
     folder = cache_folder() / f"kafka-{version}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def ensure_jars(version: str, *, progress: Progress = silent) -> Path:
 
 
 def ivy_module(version: str) -> str:
-    """The Ivy file that names what a version of Kafka needs."""
+    """Writes the Ivy file that names what a version of Kafka needs."""
     coordinates = [
         ("org.apache.kafka", "kafka_2.13", version),
         ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
@@ -120,7 +120,7 @@ def _locked(lock_file: Path, version: str, progress: Progress) -> Iterator[None]
 
 
 def _fetch(version: str, folder: Path, progress: Progress) -> None:
-    """Fetch into a temporary folder, then rename. What an interrupted fetch got stays in Ivy's cache for the next."""
+    """Fetches into a temporary folder, then renames it. Jars of an interrupted fetch stay in Ivy's cache."""
     progress(f"Kafka {version}", "fetching the jars, once per user (a minute or two)")
     for left_over in folder.parent.glob(f"{folder.name}.partial-*"):
         shutil.rmtree(left_over, ignore_errors=True)
@@ -197,6 +197,6 @@ def _run_ivy(command: list[str], version: str, progress: Progress) -> None:
 
 
 def _reason(output: list[str]) -> str:
-    """The lines of Ivy's output that tell most: the unresolved names, else the end."""
+    """Returns the most useful lines of Ivy's output: the unresolved names, else the end."""
     unresolved = [line.strip(": ") for line in output if line.startswith("::") and line.endswith(("not found", "."))]
     return ", ".join(dict.fromkeys(unresolved)) or " ".join([line for line in output if line][-3:])

@@ -1,12 +1,12 @@
-"""The keeper: a process that owns a lab's servers and outlives nobody it should not.
+"""Runs the keeper: a process that owns a lab's servers and ends them with the owner of the lab.
 
     owner (a test, the demo, `lab up`)  ==pipe==>  keeper  --parent of-->  brokers
 
-* The owner asks over the keeper's stdin, one JSON object a line, and gets one line back for each.
-* When the owner is gone, however it went, the pipe ends: the keeper stops every server and removes the data.
+* The owner sends requests to the keeper's stdin, one JSON object a line, and gets one line back for each.
+* When the owner ends, for whatever reason, the pipe ends: the keeper stops every server and removes the data.
 * When the keeper is killed, the kernel kills its servers (PR_SET_PDEATHSIG, Linux).
-* After `detach` the end of the pipe means nothing; SIGTERM ends the lab. A socket in the data folder, the door, then
-  lets others of the same user signal servers and start them again, and nothing else.
+* After `detach` the end of the pipe means nothing; SIGTERM ends the lab. A control socket in the data folder then
+  lets other processes of the same user signal servers and start them again, and nothing else.
 
 The keeper holds two locks for as long as it lives: the folder's (given by the owner, so that a folder has one
 lab) and one for each port. It is in a session of its own, out of the reach of Ctrl-C, and has one thread,
@@ -32,39 +32,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DOOR = "keeper.sock"
-_AT_THE_DOOR = ("signal", "poll", "restart")
-"""What others than the owner may ask for."""
-_PATIENCE_S = 2.0
-"""With somebody who opens the door and says nothing."""
+CONTROL_SOCKET = "keeper.sock"
+_CONTROL_REQUESTS = ("signal", "poll", "restart")
+"""The requests that other processes than the owner may send."""
+_CONTROL_TIMEOUT_S = 2.0
+"""How long the keeper waits for a request on a control connection."""
 _PR_SET_PDEATHSIG = 1
 _LIBRARY = ctypes.CDLL(None)
 """Loaded here: between fork and exec nothing may take a lock."""
 _LOWEST_PORT = 15000
 _USUAL_EPHEMERAL_PORTS = 32768
 _ATTEMPTS_PER_PORT = 200
-# The data is removed anyway, so nobody waits long for a clean end of a lab whose owner is gone.
+# The data is removed anyway, so a lab whose owner has ended gets little time for a clean shutdown.
 _GRACE_AFTER_OWNER_S = 2.0
 
 
 def die_with_parent() -> None:
-    """To be run in a child between fork and exec. Does nothing where the kernel has no such call."""
+    """Asks the kernel to kill this process when its parent ends; runs between fork and exec. Linux only."""
     if sys.platform == "linux":
         _LIBRARY.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def short_path(directory: int, path: Path) -> str:
-    """A socket's path by its folder's descriptor, where the system has that: paths of sockets have 100 characters."""
+    """Returns a socket's path by its folder's descriptor, where possible: socket paths have at most 100 characters."""
     by_descriptor = Path(f"/proc/self/fd/{directory}")
     return str(by_descriptor / path.name) if by_descriptor.exists() else str(path)
 
 
 class Ports:
-    """Free ports on 127.0.0.1, no two labs of a user getting the same one.
+    """Takes free ports on 127.0.0.1; no two labs of a user get the same one.
 
     Taken below the range of the kernel's own choices, so that no outgoing connection sits on a port between the
-    choice and the broker's bind, nor while a broker is down. Byte N of the lock file stands for port N; POSIX
-    record locks end with the process.
+    choice and the broker's bind, nor while a broker is down. Byte N of the lock file stands for port N; POSIX record
+    locks end with the process.
     """
 
     def __init__(self, lock_file: Path) -> None:
@@ -111,15 +111,15 @@ def _is_free(port: int) -> bool:
 
 
 class Keeper:
-    """The servers of one lab, and the answers to the owner's requests."""
+    """Holds the servers of one lab, and answers the owner's requests."""
 
     def __init__(self, data: Path, ports: Ports) -> None:
         self._data = data
         self._ports = ports
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._started: dict[str, dict[str, Any]] = {}
-        """How each server was started."""
-        self.door: socket.socket | None = None
+        """The request with which each server was started."""
+        self.control: socket.socket | None = None
         self._last: set[str] = set()
         self.detached = False
         self.ended = False
@@ -164,7 +164,7 @@ class Keeper:
         return {"pid": self._children[name].pid}
 
     def _restart(self, *, name: str) -> dict[str, Any]:
-        """A server that has ended, as it was started."""
+        """Starts a server that has ended, as it was started."""
         if self._children[name].poll() is None:
             raise ValueError(f"{name} is running")
         return self._start(name=name, **self._started[name])
@@ -186,26 +186,26 @@ class Keeper:
         return {}
 
     def _detach(self) -> dict[str, Any]:
-        self.door = _open_door(self._data)
+        self.control = _open_control_socket(self._data)
         self.detached = True
         return {}
 
-    def answer_at_door(self) -> None:
-        """One request of somebody else; whoever is too slow gets no answer."""
-        assert self.door is not None
-        visitor, _ = self.door.accept()
-        with visitor, contextlib.suppress(OSError, ValueError):
-            visitor.settimeout(_PATIENCE_S)
-            with visitor.makefile("rb") as lines:
+    def answer_control_request(self) -> None:
+        """Answers one request on the control socket; a slow client gets no answer."""
+        assert self.control is not None
+        client, _ = self.control.accept()
+        with client, contextlib.suppress(OSError, ValueError):
+            client.settimeout(_CONTROL_TIMEOUT_S)
+            with client.makefile("rb") as lines:
                 request = json.loads(lines.readline(65536))
-            if request.get("do") not in _AT_THE_DOOR:
+            if request.get("do") not in _CONTROL_REQUESTS:
                 request["do"] = ""
-            visitor.sendall(json.dumps(self.answer({"id": 0, **request})).encode() + b"\n")
+            client.sendall(json.dumps(self.answer({"id": 0, **request})).encode() + b"\n")
 
     def end(self, *, grace_s: float) -> dict[str, Any]:
-        """Stop every server, by force after `grace_s`, and remove the data."""
+        """Stops every server, kills it after `grace_s`, and removes the data."""
         deadline = time.monotonic() + grace_s
-        # A broker waits long for a ZooKeeper that went before it.
+        # A broker waits long for a ZooKeeper that stopped before it.
         _stop([child for name, child in self._children.items() if name not in self._last], deadline)
         _stop([child for name, child in self._children.items() if name in self._last], deadline)
         shutil.rmtree(self._data, ignore_errors=True)
@@ -213,20 +213,20 @@ class Keeper:
         return {}
 
 
-def _open_door(data: Path) -> socket.socket:
-    """A socket that the owner of the lab alone may use."""
+def _open_control_socket(data: Path) -> socket.socket:
+    """Opens a control socket that only the owner of the lab may use."""
     directory = os.open(data, os.O_RDONLY)
     try:
-        door = socket.socket(socket.AF_UNIX)
+        control = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
-            door.bind(short_path(directory, data / DOOR))
+            control.bind(short_path(directory, data / CONTROL_SOCKET))
         finally:
             os.umask(before)
     finally:
         os.close(directory)
-    door.listen()
-    return door
+    control.listen()
+    return control
 
 
 def _stop(children: list[subprocess.Popen[bytes]], deadline: float) -> None:
@@ -241,7 +241,7 @@ def _stop(children: list[subprocess.Popen[bytes]], deadline: float) -> None:
 
 
 def _serve(keeper: Keeper) -> None:
-    """Answer the owner until the lab has ended."""
+    """Answers the owner until the lab has ended."""
     terminated = False
 
     def on_terminate(_signal: int, _frame: object) -> None:
@@ -253,10 +253,10 @@ def _serve(keeper: Keeper) -> None:
     inputs = [sys.stdin.fileno()]
     pending = b""
     while not keeper.ended:
-        doors = [keeper.door] if keeper.door is not None else []
-        readable, _, _ = select.select([*inputs, *doors], [], [], 0.25)
-        if keeper.door in readable:
-            keeper.answer_at_door()
+        controls = [keeper.control] if keeper.control is not None else []
+        readable, _, _ = select.select([*inputs, *controls], [], [], 0.25)
+        if keeper.control in readable:
+            keeper.answer_control_request()
         if inputs and inputs[0] in readable:
             chunk = os.read(inputs[0], 65536)
             inputs = inputs if chunk else []

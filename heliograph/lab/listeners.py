@@ -1,4 +1,4 @@
-"""The listeners of a secured cluster, and what its brokers are told about them. Pure.
+"""Defines the listeners of a secured cluster, and the broker settings for them. Pure.
 
 Beside the plain one, which the lab itself uses, every secured cluster has all of these, so that one cluster
 serves every test:
@@ -29,12 +29,12 @@ LISTENERS: Mapping[str, str] = {
 """Protocols by listener."""
 DETOUR = "DETOUR"
 DETOUR_ENTRY = "DETOUR_ENTRY"
-"""Where clients are sent who come by the listener DETOUR; whoever wants to stand between listens there."""
+"""The advertised port of the listener DETOUR: a test's proxy listens there."""
 CONTROLLER = "CONTROLLER"
 CONTROLLER_ENTRY = "CONTROLLER_ENTRY"
 REPLICATION = "REPLICATION"
 REPLICATION_ENTRY = "REPLICATION_ENTRY"
-"""The same for what brokers and controllers say to each other: the listeners, and where they are advertised."""
+"""The same for traffic between brokers and controllers: their listeners, and the ports advertised for them."""
 WRONG_HOST = "elsewhere.example"
 _SECURITY = "org.apache.kafka.common.security"
 MODULES: Mapping[str, str] = {
@@ -48,7 +48,7 @@ _CLOCK_SKEW_MS = "3000"
 
 
 def domain(alias: str) -> str:
-    """Of a cluster's names behind the proxy; an alias may have letters that a host name may not."""
+    """Returns the domain of a cluster's names behind the proxy; an alias may have letters that a host name may not."""
     return re.sub(r"[^a-z0-9-]", "-", alias.lower()).strip("-") + ".localhost"
 
 
@@ -63,10 +63,10 @@ def bootstrap_name(alias: str) -> str:
 def security_properties(
     broker: Path, trust: Path, *, store_password: str, passwords: Mapping[str, str]
 ) -> dict[str, str]:
-    """A broker's keys for all listeners; its stores are in the folder `broker`, `passwords` are the users'."""
+    """Builds a broker's keys for all listeners; its stores are in the folder `broker`, `passwords` are the users'."""
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # Whoever comes by the plain listener, or by TLS without a certificate, is ANONYMOUS.
+        # Clients of the plain listener, or of TLS without a certificate, are ANONYMOUS.
         "super.users": "User:ANONYMOUS;User:admin",
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
         "ssl.truststore.type": "PKCS12",
@@ -100,6 +100,6 @@ def _login_properties(prefix: str, passwords: Mapping[str, str]) -> dict[str, st
         f"{prefix}.{mechanism.lower()}.sasl.jaas.config": format_jaas(module, options.get(mechanism, {}))
         for mechanism, module in MODULES.items()
     }
-    # Takes tokens that nobody has signed: good enough where only this machine can connect.
+    # Accepts unsigned tokens: good enough where only this machine can connect.
     properties[f"{prefix}.oauthbearer.sasl.server.callback.handler.class"] = _ANY_TOKEN
     return properties

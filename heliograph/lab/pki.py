@@ -1,6 +1,6 @@
-"""A certificate authority, and stores of every kind with what it has signed.
+"""Makes a certificate authority, and stores of every kind with certificates it has signed.
 
-Elliptic keys: a pair is made in no time. Files are written so that only their owner can read them.
+Uses elliptic keys, which are made quickly. Files are written so that only their owner can read them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cryptography.x509.oid import NameOID
 LIFETIME = datetime.timedelta(days=60)
 LOOPBACK = ("127.0.0.1", "localhost")
 _SHROUDED_KEY_BAG = bytes.fromhex("060b2a864886f70d010c0a0102")
-"""The object identifier that stands before an encrypted key in a PKCS12 store (RFC 7292)."""
+"""The object identifier that precedes an encrypted key in a PKCS12 store (RFC 7292)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Signed:
         return self.certificate.public_bytes(Encoding.DER)
 
     def key_pem(self, password: str = "") -> str:
-        """PKCS8, encrypted if there is a password."""
+        """Returns the key in PKCS8, encrypted if there is a password."""
         if password:
             return _pem("ENCRYPTED PRIVATE KEY", _encrypted_key(self.key, password))
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def _encrypted_key(key: ec.EllipticCurvePrivateKey, password: str) -> bytes:
-    """An EncryptedPrivateKeyInfo that Java 17 opens: it has no PBES2 for PEM, which is all the library would write.
+    """Returns an EncryptedPrivateKeyInfo that Java 17 opens; it cannot open PBES2 in PEM, which the library writes.
 
     The library does write the older encryption into a PKCS12 store, from which it is taken.
     """
@@ -67,7 +67,7 @@ def _encrypted_key(key: ec.EllipticCurvePrivateKey, password: str) -> bytes:
 
 
 def _der_content(data: bytes) -> bytes:
-    """What is in the element at the head."""
+    """Returns the content of the first element."""
     start, size = 2, data[1]
     if size >= 0x80:
         start, size = 2 + size - 0x80, int.from_bytes(data[2 : 2 + size - 0x80], "big")
@@ -87,7 +87,7 @@ class Authority:
         self.own = _make(name, issuer=None, names=(), days=LIFETIME.days)
 
     def sign(self, name: str, *, names: Sequence[str] = LOOPBACK, days: int = LIFETIME.days) -> Signed:
-        """`names` are the hosts it is good for; its time ends in so many days, or has ended if they are negative."""
+        """Signs a certificate for the hosts `names`; it expires in this number of days, in the past if negative."""
         return _make(name, issuer=self.own, names=names, days=days)
 
 
@@ -119,7 +119,7 @@ def _general(name: str) -> x509.GeneralName:
 
 
 def trust_store(kind: str, authorities: Sequence[Authority], password: str) -> bytes:
-    """The authorities to trust; `kind` is JKS, PKCS12 or PEM, which has no password."""
+    """Returns a store of the authorities to trust; `kind` is JKS, PKCS12 or PEM, which has no password."""
     owned = [(f"ca{index}", authority.own) for index, authority in enumerate(authorities)]
     if kind == "PEM":
         return "".join(own.pem for _, own in owned).encode()
@@ -131,7 +131,7 @@ def trust_store(kind: str, authorities: Sequence[Authority], password: str) -> b
 
 
 def key_store(kind: str, signed: Signed, password: str, key_password: str = "") -> bytes:
-    """A certificate and its key. Without `key_password` the key has the store's; in PKCS12 it always has."""
+    """Returns a store with a certificate and its key; `key_password` defaults to the store's; PKCS12 ignores it."""
     if kind == "PEM":
         return (signed.pem + signed.key_pem(key_password or password)).encode()
     if kind == "PKCS12":
@@ -152,7 +152,7 @@ def write_identity(folder: Path, kind: str, signed: Signed, password: str) -> Pa
 
 
 def write_private(path: Path, content: bytes | str) -> Path:
-    """Write a file that only its owner can read, from its first byte on; folders made for it are as private."""
+    """Writes a file that only its owner can ever read; folders made for it are as private."""
     for folder in reversed(path.parents):
         folder.mkdir(mode=0o700, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

@@ -1,6 +1,6 @@
-"""Asks a broker whom it knows: one Metadata request (v1), which Kafka 2.4 and 4.3 both answer.
+"""Asks a broker for the brokers it knows: one Metadata request (v1), which Kafka 2.4 and 4.3 both answer.
 
-Written out by hand so that the lab can judge the wire layer instead of leaning on it.
+Written out by hand so that the lab can judge the wire layer instead of relying on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 def fetch_broker_ids(port: int, *, timeout_s: float = 1.0) -> frozenset[int] | None:
-    """Ids of the live brokers as the broker on this port sees them; None if it does not answer."""
+    """Fetches the ids of the live brokers as the broker on this port sees them; None if it does not answer."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
             connection.sendall(struct.pack(">i", len(_METADATA_V1)) + _METADATA_V1)
@@ -34,7 +34,7 @@ def is_listening(port: int, *, timeout_s: float = 1.0) -> bool:
 
 
 def parse_broker_ids(answer: bytes) -> frozenset[int]:
-    """Broker ids in a Metadata v1 answer: correlation id, then id, host, port and rack of each broker."""
+    """Parses broker ids in a Metadata v1 response: correlation id, then id, host, port and rack of each broker."""
     (count,) = struct.unpack_from(">i", answer, 4)
     offset = 8
     ids = []

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a live line per subject on a terminal, plain lines elsewhere."""
+"""Shows progress of long work on stderr: a live line per subject on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
-# Called with a subject ("primary", "Kafka 4.3.1") and what is true of it now.
+# Called with a subject ("primary", "Kafka 4.3.1") and its current state.
 Progress = Callable[[str, str], None]
 
 
 def silent(_subject: str, _message: str) -> None:
-    """Progress for nobody: the default of the library."""
+    """Shows no progress: the default of the library."""
 
 
 @contextlib.contextmanager
 def show_progress(stream: TextIO | None = None) -> Iterator[Progress]:
-    """Progress for a person, or for a log file."""
+    """Shows progress to a person, or in a log file."""
     console = Console(file=stream or sys.stderr, highlight=False)
     if console.is_terminal:
         with _live_progress(console) as progress:

@@ -1,4 +1,4 @@
-"""A proxy that hides a cluster's brokers behind one port, as a router of TLS connections by name does.
+"""Runs a proxy that hides a cluster's brokers behind one port: it routes TLS connections by server name.
 
     client --TLS, server name broker-2.north.localhost--> proxy port --same bytes--> SNI listener of broker 2
 
@@ -30,7 +30,7 @@ class NotAHello(ValueError):
 
 
 class _Reader:
-    """Takes fields off the head of some bytes; too few of them is NotAHello."""
+    """Takes fields off the head of some bytes; raises NotAHello if there are too few."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -49,12 +49,12 @@ class _Reader:
         return int.from_bytes(self.take(width), "big")
 
     def vector(self, width: int) -> bytes:
-        """A length of so many bytes, then what it counts."""
+        """Reads a length of this many bytes, then that many bytes."""
         return self.take(self.number(width))
 
 
 def parse_server_name(data: bytes) -> str | None:
-    """The server name in the ClientHello at the head of `data`, empty if it has none; None if more bytes are needed.
+    """Parses the server name in the ClientHello at the head of `data`; empty if it has none, None if it is cut.
 
     A hello may be spread over several records. Raises NotAHello.
     """
@@ -70,7 +70,7 @@ def parse_server_name(data: bytes) -> str | None:
 
 
 def _join_records(data: bytes) -> bytes:
-    """The handshake bytes of all records, the last of which may be cut."""
+    """Joins the handshake bytes of all records, the last of which may be cut."""
     joined = b""
     while data:
         if data[0] != _HANDSHAKE or data[1:2] not in (b"", b"\x03"):
@@ -110,7 +110,7 @@ Routes = Mapping[str, Sequence[int]]
 
 
 async def serve(port: int, routes: Routes) -> None:
-    """Route connections until cancelled."""
+    """Routes connections until cancelled."""
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, NotAHello):
@@ -133,7 +133,7 @@ async def _route(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rou
 
 
 async def _read_hello(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """The server name, and the bytes that had to be read to find it."""
+    """Returns the server name, and the bytes that had to be read to find it."""
     data = b""
     while chunk := await reader.read(_CHUNK_BYTES):
         data += chunk
@@ -144,7 +144,7 @@ async def _read_hello(reader: asyncio.StreamReader) -> tuple[str, bytes]:
 
 
 async def _connect(ports: Sequence[int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To any of the ports that answers."""
+    """Connects to any of the ports that answers."""
     *others, last = random.sample(ports, len(ports))
     for port in others:
         with contextlib.suppress(OSError):
@@ -153,7 +153,7 @@ async def _connect(ports: Sequence[int]) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One direction; its end closes the other side, and so ends the other direction."""
+    """Copies one direction; its end closes the other side, and so ends the other direction."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(_CHUNK_BYTES):
             writer.write(chunk)
@@ -162,7 +162,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def parse_routes(texts: Sequence[str]) -> Routes:
-    """`name=port,port` of each name."""
+    """Parses `name=port,port` of each name."""
     pairs = (text.partition("=") for text in texts)
     return {name: tuple(map(int, ports.split(","))) for name, _, ports in pairs}
 

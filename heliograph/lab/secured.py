@@ -1,11 +1,11 @@
-"""A secured cluster's secrets: key material, users with their passwords, and how a client uses them.
+"""Makes a secured cluster's secrets: key material, users with their passwords, and client settings.
 
 folder/   ca.crt  ca.p12  ca.jks                            whom to trust
           users/<name>/user.crt .key .p12 .jks .pem token   who a user is; the key in user.pem is encrypted
           brokers/<id>/server.p12 expired.p12 wrong_host.p12
           hosts                                             names behind the proxy, for -Djdk.net.hosts.file
 
-All files are their owner's alone. The folder is in the lab's data and goes with it.
+Only the owner can read the files. The folder is in the lab's data and is removed with it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SUFFIX = {"PEM": "pem", "PKCS12": "p12", "JKS": "jks"}
 
 
 def new_password() -> str:
-    """Has what must be escaped somewhere: a double quote, a backslash and a space."""
+    """Makes a password with characters that must be escaped somewhere: a double quote, a backslash and a space."""
     return f'{secrets.token_hex(6)}" \\{secrets.token_hex(6)}'
 
 
 def unsigned_token(user: str, *, lifetime_s: float = LIFETIME.total_seconds()) -> str:
-    """A token (JWS with algorithm "none") that Kafka's unsecured validator takes for the user's. No two are equal."""
+    """Makes a token (JWS with algorithm "none") that Kafka's unsecured validator accepts. No two are equal."""
     now = int(time.time())
     claims = {"sub": user, "iat": now, "exp": now + int(lifetime_s), "jti": secrets.token_hex(8)}
     parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in ({"alg": "none"}, claims))
@@ -57,7 +57,7 @@ class User:
 
 
 class Secured:
-    """Of one cluster. Nothing is written before `write`."""
+    """Secrets of one cluster. Nothing is written before `write`."""
 
     def __init__(self, alias: str, folder: Path, authority: Authority, *, proxy_port: int) -> None:
         self.alias = alias
@@ -82,10 +82,10 @@ class Secured:
         return {user.name: user.password for user in self._users.values()}
 
     def secrets(self) -> dict[str, str]:
-        """Every text that must be seen nowhere, by what it is.
+        """Returns every text that must not be shown anywhere, by what it is.
 
-        Of a key that is the first line of its PEM form. A password is there whole, and by its beginning, which no
-        escaping changes.
+        A key is represented by the first line of its PEM form. A password is included whole, and by its beginning,
+        which no escaping changes.
         """
         named = {"store": self.store_password, "key": self.key_password, **self.passwords}
         found = {f"password of {name}": password for name, password in named.items()}
@@ -108,23 +108,23 @@ class Secured:
         )
 
     def locate(self, ports: Mapping[int, Mapping[str, int]]) -> None:
-        """Say where the listeners are: ports by broker id and listener."""
+        """Sets the ports of the listeners, by broker id and listener."""
         self._ports = ports
 
     def bootstrap(self, listener: str) -> str:
-        """`bootstrap.servers` of a listener, all brokers."""
+        """Returns `bootstrap.servers` of a listener, all brokers."""
         if listener == "SNI":
             return f"{bootstrap_name(self.alias)}:{self.proxy_port}"
         return ",".join(f"127.0.0.1:{of_broker[listener]}" for of_broker in self._ports.values())
 
     def routes(self) -> dict[str, tuple[int, ...]]:
-        """Ports by the names that the proxy knows."""
+        """Returns the ports by the names that the proxy knows."""
         ports = {broker_id: of_broker["SNI"] for broker_id, of_broker in self._ports.items()}
         own = {broker_name(self.alias, broker_id): (port,) for broker_id, port in ports.items()}
         return {**own, bootstrap_name(self.alias): tuple(ports.values())}
 
     def write(self) -> None:
-        """Make the files."""
+        """Writes the files."""
         for name, kind in (("ca.crt", "PEM"), ("ca.p12", "PKCS12"), ("ca.jks", "JKS")):
             write_private(self.folder / name, trust_store(kind, [self.authority], self.store_password))
         for user in self._users.values():
@@ -154,9 +154,9 @@ class Secured:
     def client_properties(
         self, listener: str, *, mechanism: str = "", user: str = "mirror", stores: str = "PEM"
     ) -> dict[str, str]:
-        """A client's keys to come in by a listener, as Java and our own client read them.
+        """Builds a client's keys for a listener, as Java and our own client read them.
 
-        `mechanism` is for the listeners with a login, SCRAM-SHA-512 unless told. INLINE stores are PEM texts.
+        `mechanism` is for the listeners with a login, SCRAM-SHA-512 by default. INLINE stores are PEM texts.
         """
         if listener not in LISTENERS or stores not in STORES:
             raise LabError(
@@ -200,7 +200,7 @@ class Secured:
         if mechanism not in MODULES:
             raise LabError(f'no mechanism "{mechanism}"', remedy=f"one of {', '.join(MODULES)}")
         if mechanism == "OAUTHBEARER":
-            # We read the token's file. Java makes a token of its own from the option and looks at no address.
+            # Our client reads the token's file. Java makes its own token from the option and ignores the URL.
             return {
                 "sasl.mechanism": mechanism,
                 "sasl.jaas.config": format_jaas(MODULES[mechanism], {"unsecuredLoginStringClaim_sub": user.name}),

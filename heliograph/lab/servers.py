@@ -1,4 +1,4 @@
-"""How a cluster becomes server processes: ports, properties files and Java commands; starts nothing.
+"""Plans the server processes of a cluster: ports, properties files and Java commands; starts nothing.
 
 A node is one process: a broker (with its controller, from 3.x on) or the ZooKeeper of an old cluster.
 """
@@ -49,7 +49,7 @@ _KAFKA_4_DEFAULTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One server process to be, and the files it uses. Broker ids start at 1; ZooKeeper is 0."""
+    """A planned server process, and the files it uses. Broker ids start at 1; ZooKeeper is 0."""
 
     alias: str
     node_id: int
@@ -60,7 +60,7 @@ class Node:
     jars: Path
     spec: ClusterSpec
     extra_ports: Mapping[str, int] = field(default_factory=dict)
-    """Of the listeners beside the plain one; the controller's is among them where it is reached by a detour."""
+    """Ports of the listeners beside the plain one; includes the controller's where a detour leads to it."""
 
     @property
     def is_broker(self) -> bool:
@@ -90,27 +90,27 @@ class Node:
         )
 
     def format_command(self, cluster_id: str) -> JavaCommand:
-        """Makes a KRaft node's log folder."""
+        """Returns the command that makes a KRaft node's log folder."""
         arguments = ("format", "-t", cluster_id, "-c", str(self.properties_file))
         return java_command(self.jars, "kafka.tools.StorageTool", *arguments, jvm=TEST_JVM)
 
 
 def new_cluster_id() -> str:
-    """A random id; never one that begins with a dash, which Kafka's tools would take for an option."""
+    """Makes a random id; never one that begins with a dash, which Kafka's tools would take for an option."""
     while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text
 
 
 def count_ports(spec: ClusterSpec) -> int:
-    """The listeners of each broker; then ZooKeeper's, or a controller listener for each."""
+    """Counts the listeners of all brokers, then ZooKeeper's or one controller listener for each broker."""
     return spec.brokers * (1 + len(spec.listeners)) + (1 if spec.has_zookeeper else spec.brokers)
 
 
 def plan_nodes(
     spec: ClusterSpec, ports: Sequence[int], *, jars: Path, data: Path, logs: Path, secured: Secured | None = None
 ) -> tuple[Node, ...]:
-    """The nodes of a cluster in the order to start them."""
+    """Plans the nodes of a cluster in the order to start them."""
     width = 1 + len(spec.listeners)
     broker_ports = [ports[at : at + width] for at in range(0, spec.brokers * width, width)]
     inner_ports = ports[spec.brokers * width :]
@@ -159,7 +159,7 @@ def broker_properties(
     *,
     voter_ports: Sequence[int] = (),
 ) -> dict[str, str]:
-    """Of one broker; `ports` are those of its plain listener and of the others.
+    """Builds the properties of one broker; `ports` are those of its plain listener and of the others.
 
     `voter_ports` are where controllers are reached, if that is not where they listen.
     """
@@ -212,7 +212,7 @@ def _add_inner_detour(properties: dict[str, str], port: int, entry: int, control
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """The text of a properties file; keys and values here need no escapes but the backslash's."""
+    """Formats a properties file; keys and values here need no escapes but the backslash's."""
     return "".join(f"{key}={value}\n" for key, value in sorted(properties.items())).replace("\\", "\\\\")
 
 

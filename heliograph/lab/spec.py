@@ -1,4 +1,4 @@
-"""What a lab cluster is to be: plain values and the text form of the command line."""
+"""Defines the specification of a lab cluster: plain values and the text form of the command line."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ ORDINARY_JVM = Jvm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """One cluster to start. `config` wins over the lab's broker defaults; `racks` is one per broker, or empty.
+    """One cluster to start. `config` wins over the lab's broker defaults; `racks` has one per broker, or is empty.
 
-    With an `authority` the cluster is a secured one (see listeners.py), and its certificates are signed by it.
-    A `detoured` one has a second plain listener whose advertised port is nobody's: a test puts its proxy there.
-    The brokers of an `inner_detoured` one reach each other and the controllers by such ports only: proxies must stand
-    there before the brokers start (`before_launch` of `Lab.start`).
+    With an `authority` the cluster is secured (see listeners.py), and its certificates are signed by it. A `detoured`
+    one has a second plain listener whose advertised port is free: a test puts its proxy there. The brokers of an
+    `inner_detoured` one reach each other and the controllers by such ports only: proxies must listen there before the
+    brokers start (`before_launch` of `Lab.start`).
     """
 
     alias: str
@@ -85,7 +85,7 @@ class ClusterSpec:
 
     @property
     def listeners(self) -> tuple[str, ...]:
-        """Those beside the plain one and the controller's; of a detour, the broker's own end and the advertised one."""
+        """Lists the listeners beside the plain and the controller one; a detour has its own and an advertised one."""
         secured = tuple(LISTENERS) if self.authority is not None else ()
         outer = (DETOUR, DETOUR_ENTRY) if self.detoured else ()
         inner = (REPLICATION, REPLICATION_ENTRY, CONTROLLER_ENTRY) if self.inner_detoured else ()
@@ -99,7 +99,7 @@ class ClusterSpec:
 def parse_cluster_spec(
     text: str, *, version: str = DEFAULT_VERSION, jvm: Jvm = TEST_JVM, authority: Authority | None = None
 ) -> ClusterSpec:
-    """`alias[:brokers][@version]`, as in `backup:3` or `old:1@2.4.1`. Raises LabError."""
+    """Parses `alias[:brokers][@version]`, as in `backup:3` or `old:1@2.4.1`. Raises LabError."""
     match = _TEXT_FORM.fullmatch(text)
     brokers = (match["brokers"] or "1") if match else ""
     if match is None or not brokers.isdecimal():

@@ -1,4 +1,4 @@
-"""Gives a secured cluster its users and their rights, over its plain listener.
+"""Creates the users of a secured cluster and their rights, over its plain listener.
 
 `mirror` may do everything; `app` reads and writes every topic and uses every group.
 """
@@ -17,14 +17,14 @@ from heliograph.kafka.types import BrokerAddress
 _PAUSE_S = 0.1
 
 
-def _rule(user: str, operation: Operation, resource_type: ResourceType) -> Acl:
+def _acl(user: str, operation: Operation, resource_type: ResourceType) -> Acl:
     name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else WILDCARD
     return Acl(principal=f"User:{user}", operation=operation, resource_type=resource_type, name=name)
 
 
 RULES = (
     *(
-        _rule("mirror", Operation.ALL, resource_type)
+        _acl("mirror", Operation.ALL, resource_type)
         for resource_type in (
             ResourceType.TOPIC,
             ResourceType.GROUP,
@@ -32,14 +32,14 @@ RULES = (
             ResourceType.TRANSACTIONAL_ID,
         )
     ),
-    _rule("app", Operation.READ, ResourceType.TOPIC),
-    _rule("app", Operation.WRITE, ResourceType.TOPIC),
-    _rule("app", Operation.READ, ResourceType.GROUP),
+    _acl("app", Operation.READ, ResourceType.TOPIC),
+    _acl("app", Operation.WRITE, ResourceType.TOPIC),
+    _acl("app", Operation.READ, ResourceType.GROUP),
 )
 
 
 def make_users(alias: str, ports: Sequence[int], passwords: Mapping[str, str], *, timeout_s: float) -> None:
-    """Returns when every broker knows the users. Blocking; `ports` are those of the plain listeners."""
+    """Creates the users and blocks until every broker knows them; `ports` are those of the plain listeners."""
     asyncio.run(_make_users(alias, ports, passwords, timeout_s))
 
 
@@ -52,15 +52,15 @@ async def _make_users(alias: str, ports: Sequence[int], passwords: Mapping[str, 
             for error in (await create_acls(cluster, RULES)).values():
                 if error is not None:
                     raise error
-            await _wait_for_rules(cluster)
+            await _wait_for_acls(cluster)
     except TimeoutError as error:
         raise LabError(f'the users of "{alias}" are not known to all brokers after {timeout_s:.0f} s') from error
     finally:
         cluster.close()
 
 
-async def _wait_for_rules(cluster: Cluster) -> None:
-    """They come to the brokers by the same log as the passwords, and after them."""
+async def _wait_for_acls(cluster: Cluster) -> None:
+    """Waits for the ACLs: they reach the brokers by the same log as the passwords, and after them."""
     for node_id in cluster.catalogue.brokers:
         while not set(RULES) <= set(await describe_acls(cluster, node_id=node_id)):
             await asyncio.sleep(_PAUSE_S)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from heliograph.config.settings import Flow
 from heliograph.errors import ConfigError, NameRefused
 from heliograph.names.filters import Filter
-from heliograph.names.policies import MAX_TOPIC, DefaultPolicy, OwnPolicy, is_own_internal_topic
+from heliograph.names.policies import MAX_TOPIC, CustomPolicy, DefaultPolicy, is_own_internal_topic
 from heliograph.names.renaming import without_rules
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
@@ -182,7 +182,7 @@ def _fault(flow: Flow, topic: str, remote: str, kept: Collection[str]) -> str:
 def _is_built_in(flow: Flow, topic: str, remote: str) -> bool:
     """Whether the name is MM2's choice, and not that of a rule or of a class of one's own."""
     base = without_rules(flow.policy)
-    if isinstance(base, OwnPolicy):
+    if isinstance(base, CustomPolicy):
         return False
     return base is flow.policy or base.format_remote_topic(flow.source, topic) == remote
 

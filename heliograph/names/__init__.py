@@ -1,1 +1,1 @@
-"""What decides about names of topics and groups: policies, filters, renaming, classes of one's own, Java's patterns."""
+"""Decides about names of topics and groups: policies, filters, renaming, custom classes, Java's patterns."""

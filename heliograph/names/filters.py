@@ -1,7 +1,7 @@
-"""Which topics and groups are mirrored: MM2's lists of Java patterns, and the rules around them.
+"""Decides which topics and groups are mirrored: MM2's lists of Java patterns, and the rules around them.
 
-Pure functions of names. A list is joined with `|` before it is compiled, as MM2 does, so that even
-`(a, b)c` and a leading `(?i)` mean what they mean there.
+Pure functions of names. A list is joined with `|` before it is compiled, as MM2 does, so that even `(a, b)c` and a
+leading `(?i)` mean the same as in MM2.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any, Protocol
 import regex
 
 from heliograph.errors import ConfigError
+from heliograph.names.custom_classes import CustomObject
 from heliograph.names.java_regex.translation import translate
-from heliograph.names.own_classes import OwnObject
 from heliograph.names.policies import ReplicationPolicy, is_cycle, is_own_internal_topic
 from heliograph.names.renaming import without_rules
 
 _MATCH_TIMEOUT_S = 5.0
 MAX_LENGTH = 50_000
-"""Of a list of patterns: 2,000 names of topics have as much, and take 0.3 s to read."""
+"""Maximum length of a list of patterns: enough for the names of 2,000 topics, which take 0.3 s to read."""
 
 
 class Filter(Protocol):
-    """What a filter of topics, groups or topic settings offers."""
+    """The interface of a filter of topics, groups or topic configs."""
 
     def accepts(self, name: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFilter:
-    """A filter of one's own, `python:module.Class`."""
+class CustomFilter:
+    """A custom filter, `python:module.Class`."""
 
-    own: OwnObject
+    own: CustomObject
     is_negated: bool = False
-    """It says what is to be copied where what is not to be is asked for."""
+    """Whether the answer is negated: the class says what is copied where the caller asks what is not."""
 
     def accepts(self, name: str) -> bool:
         return self.own.flag("accepts", name) is not self.is_negated
@@ -44,13 +44,13 @@ class OwnFilter:
 
 @dataclass(frozen=True, slots=True)
 class NameFilter:
-    """Includes and excludes, full match; excludes win, an empty list matches nothing."""
+    """A filter of include and exclude patterns that match whole names; excludes win, an empty list matches nothing."""
 
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what Java would; compiling waits for the first name, since it takes longer than all other checks."""
+        """Refuses what Java would refuse; compiling waits for the first name, because it is the slowest step."""
         _translated(self.include)
         _translated(self.exclude)
 
@@ -71,7 +71,7 @@ def should_mirror(
     heartbeats_enabled: bool = True,
     never: Collection[str] = (),
 ) -> bool:
-    """Whether a flow to `target_alias` copies the topic; `never` names the storage topics of the configuration."""
+    """Tells whether a flow to `target_alias` copies the topic; `never` names all storage topics."""
     if topic in never or is_own_internal_topic(topic) or policy.is_internal_topic(topic):
         return False
     wanted = topic_filter.accepts(topic) or (heartbeats_enabled and policy.is_heartbeats_topic(topic))
@@ -94,7 +94,7 @@ def _translated(patterns: tuple[str, ...]) -> str:
         raise ConfigError(
             f'pattern "{joined[:80]}..." cannot be used',
             why=f"it has more than {MAX_LENGTH} characters",
-            remedy="name what the topics have in common",
+            remedy="use a shorter pattern for what the topics have in common",
         )
     try:
         return translate(joined)
@@ -103,7 +103,7 @@ def _translated(patterns: tuple[str, ...]) -> str:
 
 
 def _same_fault(error: ConfigError, patterns: tuple[str, ...]) -> Iterator[ConfigError]:
-    """What is wrong with a list, told of the pattern that has the fault by itself."""
+    """Yields the same fault for the single pattern of a list that has it."""
     for pattern in patterns:
         try:
             translate(pattern)

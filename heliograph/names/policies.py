@@ -1,7 +1,7 @@
-"""Replication policies: how a topic of the source is called on the target, and back.
+"""Defines replication policies: the name of a source topic on the target, and back.
 
-Pure functions of names, with the answers of MirrorMaker 2 (rules of Kafka 4.0 and later)
-down to the odd corners. Knows no cluster, no configuration file and no filter.
+Pure functions of names, with the answers of MirrorMaker 2 (rules of Kafka 4.0 and later) down to the odd corners.
+Knows no cluster, no configuration file and no filter.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from heliograph.errors import ConfigError
-from heliograph.names.own_classes import HINT, OwnObject, is_own, make_own
+from heliograph.names.custom_classes import HINT, CustomObject, is_custom, make_custom
 
 HEARTBEATS = "heartbeats"
 DEFAULT_SEPARATOR = "."
 MAX_TOPIC = 249
-"""Characters of a topic's name, a broker's limit."""
+"""Maximum length of a topic's name in characters, a broker's limit."""
 
 
 class ReplicationPolicy(Protocol):
-    """What MM2's interface of the same name offers, in snake_case."""
+    """The methods of MM2's interface of the same name, in snake_case."""
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str: ...
 
@@ -47,7 +47,7 @@ class ReplicationPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultPolicy:
-    """`orders` of A becomes `A.orders`; any name that contains the separator looks remote."""
+    """Renames `orders` of A to `A.orders`; any name that contains the separator looks remote."""
 
     separator: str = DEFAULT_SEPARATOR
     internal_separator_enabled: bool = True
@@ -55,7 +55,7 @@ class DefaultPolicy:
 
     @property
     def internal_separator(self) -> str:
-        """KIP-949: internal topics may keep the dot under a separator of one's own."""
+        """Returns the separator of internal topics; by KIP-949 they may keep the dot under another separator."""
         return self.separator if self.internal_separator_enabled else DEFAULT_SEPARATOR
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
@@ -88,7 +88,7 @@ class DefaultPolicy:
         return topic.startswith(("__", ".")) or self.is_mm2_internal_topic(topic)
 
     def offset_syncs_topic(self, alias: str) -> str:
-        """Name by the alias of the cluster on which the topic does not live."""
+        """Names the topic after the alias of the cluster on which it does not live."""
         return f"mm2-offset-syncs{self.internal_separator}{alias}{self.internal_separator}internal"
 
     def checkpoints_topic(self, alias: str) -> str:
@@ -104,7 +104,7 @@ class DefaultPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityPolicy(DefaultPolicy):
-    """Names stay as they are, except whatever ends with `heartbeats`.
+    """Keeps names as they are, except names that end with `heartbeats`.
 
     There is no cycle protection for data. `source_alias` None is a client that knows no flow.
     """
@@ -120,10 +120,10 @@ class IdentityPolicy(DefaultPolicy):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnPolicy:
-    """A policy of one's own, `python:module.Class`."""
+class CustomPolicy:
+    """A custom policy, `python:module.Class`."""
 
-    own: OwnObject
+    own: CustomObject
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
         return self.own.text("format_remote_topic", source_alias, topic)
@@ -174,9 +174,9 @@ def make_policy(
     internal_separator_enabled: bool = True,
     properties: Mapping[str, str] | None = None,
 ) -> ReplicationPolicy:
-    """The policy a class name stands for; `properties` are what a class of one's own is given."""
-    if is_own(class_name):
-        return OwnPolicy(make_own(class_name, ReplicationPolicy, properties or {}))
+    """Makes the policy of a class name; a custom class gets `properties`."""
+    if is_custom(class_name):
+        return CustomPolicy(make_custom(class_name, ReplicationPolicy, properties or {}))
     policy = POLICIES.get(class_name.strip())
     if policy is None:
         raise ConfigError(
@@ -188,8 +188,8 @@ def make_policy(
 
 
 def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
-    """Whether the topic has already been on the target, so that mirroring it would go round."""
-    for _ in range(MAX_TOPIC):  # each step takes a character at least, but for policies of one's own
+    """Tells whether the topic has already been on the target, so that mirroring it would form a cycle."""
+    for _ in range(MAX_TOPIC):  # each step removes a character at least, except in custom policies
         if (source := policy.topic_source(topic)) is None:
             return False
         if source == target_alias:
@@ -202,15 +202,15 @@ def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
 
 
 def is_own_internal_topic(topic: str) -> bool:
-    """Our ledger and rejected-record topics, which keep their dots whatever the separator."""
+    """Tells whether the topic is our ledger or rejected-records topic, which keep their dots whatever the separator."""
     return topic.startswith(("mm2-ledger.", "mm2-rejected.")) and topic.endswith(".internal")
 
 
 def _first_part(topic: str, separator: str) -> str | None:
-    """The text before the first separator by the rules of Java's split, None without two parts.
+    """Returns the text before the first separator by the rules of Java's split, None without two parts.
 
-    Java drops empty parts at the end, so `A.` and `A..` have one part; `.b` has an empty first one.
-    An empty separator splits between all characters.
+    Java drops empty parts at the end, so `A.` and `A..` have one part; `.b` has an empty first one. An empty
+    separator splits between all characters.
     """
     parts = topic.split(separator) if separator else list(topic)
     while parts and not parts[-1]:

@@ -1,7 +1,7 @@
-"""Names by rules of one's own: what a pattern matches gets the name that its replacement makes, and back. Pure.
+"""Renames topics and groups by rules: a name that a pattern matches gets the replacement's name, and back. Pure.
 
-Patterns and replacements are Java's, and a pattern must match the whole name. A rule is turned round where that is
-possible: the name on the target then tells the name on the source.
+Patterns and replacements are Java's, and a pattern must match the whole name. A rule is reversed where that is
+possible: the name on the target then gives the name on the source.
 
     orders-(.+)  ->  eu.$1.orders          orders-x  ->  eu.x.orders
                                             orders-x  <-  eu.x.orders     by  eu\\.(.+)\\.orders  ->  orders-$1
@@ -25,12 +25,12 @@ from heliograph.names.policies import ReplicationPolicy, is_own_internal_topic
 
 MATCH_TIMEOUT_S = 5.0
 Part = str | int
-"""Of a replacement: text, or the number of a group; 0 is the whole name."""
+"""A part of a replacement: text, or the number of a group; 0 is the whole name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """One rule; ConfigError if Java would refuse its pattern or its replacement."""
+    """One renaming rule; raises ConfigError if Java would refuse its pattern or its replacement."""
 
     pattern: str
     replacement: str
@@ -39,13 +39,13 @@ class Rename:
         _rule(self.pattern, self.replacement)
 
     def apply(self, name: str) -> str | None:
-        """The new name, None if the rule is not about this one."""
+        """Returns the new name; None if the rule does not match."""
         rule = _rule(self.pattern, self.replacement)
         match = _match(rule.text, name, self.pattern)
         return None if match is None else _filled(rule.parts, match)
 
     def invert(self, name: str) -> str | None:
-        """The name from which the rule makes this one; None if it does not, or cannot be turned round."""
+        """Returns the name from which the rule makes this one; None if it does not, or cannot be reversed."""
         rule = _rule(self.pattern, self.replacement)
         match = _match(rule.back.text, name, self.pattern) if rule.back is not None else None
         if rule.back is None or match is None:
@@ -55,25 +55,25 @@ class Rename:
 
     @property
     def one_way(self) -> str:
-        """Why it cannot be turned round; empty if it can."""
+        """Tells why the rule cannot be reversed; empty if it can."""
         return _rule(self.pattern, self.replacement).one_way
 
     @property
     def stem(self) -> tuple[str, bool]:
-        """The text with which all its names begin, and whether that is all of them."""
+        """Returns the text with which all matching names begin, and whether it is the whole name."""
         parts = _rule(self.pattern, self.replacement).parts
         begins = "".join(part for part in parts[:1] if isinstance(part, str))
         return begins, begins == "".join(map(str, parts))
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it is known to match every name."""
+        """Tells whether the rule is known to match every name."""
         return self.pattern.removeprefix("^").removesuffix("$") in (".*", "(.*)", ".+", "(.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Renames:
-    """Rules in their order: the first that matches names."""
+    """Renaming rules in their order: the first that matches wins."""
 
     rules: tuple[Rename, ...] = ()
 
@@ -81,11 +81,11 @@ class Renames:
         return bool(self.rules)
 
     def apply(self, name: str) -> str | None:
-        """None if no rule is about the name."""
+        """Returns the new name; None if no rule matches."""
         return next((new for rule in self.rules if (new := rule.apply(name)) is not None), None)
 
     def origins(self, name: str) -> tuple[str, ...]:
-        """The names that become this one, as far as rules can be turned round; of two but one can be mirrored."""
+        """Returns the names that become this one, as far as rules can be reversed; only one of them can be mirrored."""
         before = [found for rule in self.rules if (found := rule.invert(name)) is not None]
         return tuple(dict.fromkeys(found for found in before if self.apply(found) == name))
 
@@ -94,7 +94,7 @@ class Renames:
 
 
 class _Back(NamedTuple):
-    """The way back: a pattern for new names, and what the old one is made of."""
+    """The reverse of a rule: a pattern for new names, and the parts of the old name."""
 
     text: str
     parts: tuple[Part, ...]
@@ -119,13 +119,13 @@ def _rule(pattern: str, replacement: str) -> _Rule:
             remedy="replacements follow java.util.regex.Matcher: $1 or ${name} for a group, \\$ and \\\\ for the signs",
         ) from None
     try:
-        return _Rule(shape.whole.text, parts, _turned_round(shape, parts), "")
+        return _Rule(shape.whole.text, parts, _reversed(shape, parts), "")
     except _OneWay as reason:
         return _Rule(shape.whole.text, parts, None, str(reason))
 
 
 def parse_replacement(text: str, shape: Shape) -> tuple[Part, ...]:
-    """By the grammar of `Matcher.appendReplacement`; raises Refused."""
+    """Parses a replacement by the grammar of `Matcher.appendReplacement`; raises Refused."""
     parts: list[Part] = []
     literal, at = "", 0
     while at < len(text):
@@ -144,7 +144,7 @@ def parse_replacement(text: str, shape: Shape) -> tuple[Part, ...]:
 
 
 def _reference(text: str, at: int, shape: Shape) -> tuple[int, int]:
-    """The group that follows a $, and where the text goes on."""
+    """Returns the group that follows a $, and the index after it."""
     if text.startswith("{", at):
         name, closed, _ = text[at + 1 :].partition("}")
         if not closed or name not in shape.names:
@@ -160,7 +160,7 @@ def _reference(text: str, at: int, shape: Shape) -> tuple[int, int]:
 
 
 def _number(text: str, at: int, groups: int) -> tuple[int, int]:
-    """As many digits as there are groups for."""
+    """Takes as many digits as there are groups for."""
     digits = text[at : at + 1]
     if not (digits.isascii() and digits.isdigit()):
         raise Refused("$ is not followed by a group")
@@ -189,7 +189,7 @@ def _match(text: str, name: str, pattern: str) -> Any:
 
 
 def _filled(parts: Sequence[Part], match: Any) -> str:
-    """As in Java, a group that took no part in the match is empty."""
+    """Fills the parts from a match; as in Java, a group that took no part in the match is empty."""
     return "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
 
 
@@ -197,11 +197,14 @@ def _filled(parts: Sequence[Part], match: Any) -> str:
 
 
 class _OneWay(Exception):
-    """Why a rule cannot be turned round."""
+    """Why a rule cannot be reversed."""
 
 
 class _Item(NamedTuple):
-    """A part of the new name: how long it may be, and its characters. A superset: the old name is tried anyway."""
+    """A part of the new name: bounds of its length, and its characters.
+
+    The bounds may be too wide: the old name is checked anyway.
+    """
 
     part: Part
     low: int
@@ -219,7 +222,7 @@ class _Item(NamedTuple):
         return f"({write_set(self.letters)}{{{self.low},{'' if self.high is None else self.high}}})"
 
 
-def _turned_round(shape: Shape, parts: tuple[Part, ...]) -> _Back:
+def _reversed(shape: Shape, parts: tuple[Part, ...]) -> _Back:
     before = _skeleton(shape, parts)
     items = [_item(part, shape) for part in parts]
     _check_clear(items)
@@ -232,7 +235,7 @@ def _turned_round(shape: Shape, parts: tuple[Part, ...]) -> _Back:
 
 
 def _skeleton(shape: Shape, parts: tuple[Part, ...]) -> list[Part]:
-    """What a matched name is made of, if the new one has all of it."""
+    """Returns the parts of a matched name, if the new name contains all of them."""
     if 0 in parts:
         return [0]
     if len(shape.branches) > 1:
@@ -263,10 +266,10 @@ def _item(part: Part, shape: Shape) -> _Item:
 
 
 def _check_clear(items: Sequence[_Item]) -> None:
-    """Whether a new name can be cut into its parts in one way only.
+    """Checks that a new name can be split into its parts in one way only.
 
     From the left an end is certain if the part's length is, or if what follows cannot be more of it; from the right
-    likewise. One part in between may be as long as it likes.
+    likewise. One part in between may have any length.
     """
     left = _certain([(one, other.first if other.low else None) for one, other in pairwise(items)])
     right = _certain([(one, other.last if other.low else None) for one, other in pairwise(items[::-1])])
@@ -280,7 +283,7 @@ def _check_clear(items: Sequence[_Item]) -> None:
 
 
 def _certain(pairs: Sequence[tuple[_Item, Ranges | None]]) -> int:
-    """How many parts, in this direction, have a certain end; with each comes what may follow it, if anything must."""
+    """Counts the parts, in this direction, whose end is certain; each has what may follow it, if anything must."""
     for count, (item, following) in enumerate(pairs):
         is_fixed = item.low == item.high
         if not is_fixed and (following is None or intersect(item.letters, following)):
@@ -297,18 +300,18 @@ def _label(part: Part) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RenamingPolicy:
-    """A policy, but for the topics that rules name; heartbeats and internal topics are not theirs to name."""
+    """A policy with renaming rules; heartbeats and internal topics are not renamed."""
 
     base: ReplicationPolicy
     rules: tuple[tuple[str, Renames], ...]
-    """By the alias of the source."""
+    """The renaming rules by the alias of the source."""
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
         renamed = None if self._is_apart(topic) else self._of(source_alias).apply(topic)
         return self.base.format_remote_topic(source_alias, topic) if renamed is None else renamed
 
     def origins(self, topic: str) -> Iterator[tuple[str, str]]:
-        """The alias and the name there of what a rule calls so."""
+        """Yields the alias and the old name of every topic that a rule gives this name."""
         if not self._is_apart(topic):
             for alias, renames in self.rules:
                 yield from ((alias, name) for name in renames.origins(topic) if not self._is_apart(name))
@@ -355,7 +358,7 @@ class RenamingPolicy:
 
 
 def with_rules(policy: ReplicationPolicy, rules: Sequence[tuple[str, Renames]]) -> ReplicationPolicy:
-    """The policy itself if there are none."""
+    """Returns the policy with rules, or the policy itself if there are none."""
     known = tuple((alias, renames) for alias, renames in rules if renames)
     return RenamingPolicy(policy, known) if known else policy
 
@@ -365,13 +368,13 @@ def without_rules(policy: ReplicationPolicy) -> ReplicationPolicy:
 
 
 Arrivals = tuple[tuple[str, RenamingPolicy], ...]
-"""Of each flow with rules, the cluster that it ends in, and its policy."""
+"""For each flow with rules, the cluster that it ends in, and its policy."""
 
 
 def comes_home(policy: ReplicationPolicy, arrivals: Arrivals, topic: str, *, source: str, target: str) -> bool:
-    """Whether a topic of the source is a copy of what the target has, by the rules of the flows on its way.
+    """Tells whether a topic of the source is a copy of a topic of the target, by the rules of the flows on its way.
 
-    A way that comes to a cluster twice is not followed: a copy that came back would not have been made.
+    A path that visits a cluster twice is not followed: such a copy would not have been made.
     """
     ways = [(source, topic, frozenset[str]())]
     while ways:

@@ -1,1 +1,1 @@
-"""The look at real clusters before a start: steps with a verdict and a remedy. Changes nothing anywhere."""
+"""Checks real clusters before a start: steps with a verdict and a remedy. Changes nothing."""

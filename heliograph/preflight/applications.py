@@ -1,4 +1,4 @@
-"""What an application may do with the mirrored topics. Pure."""
+"""Checks what an application may do with the mirrored topics. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from heliograph.errors import ConfigError
 from heliograph.kafka.admin.acls import Operation, ResourceType
 from heliograph.kafka.admin.allowed_operations import Question
 from heliograph.ledger.copy_names import names_of
-from heliograph.preflight.access import APP
+from heliograph.preflight.logins import APP
 from heliograph.preflight.steps import NAMED, Note, Step, failed, passed, warned
 from heliograph.text import some_of
 
 
 def mirrored_topics(flows: Sequence[Flow], names: Iterable[str]) -> list[str]:
-    """Those of a target's topics that the flows write, by their names alone: the source may be gone."""
+    """Lists the target's topics that the flows write, by their names alone: the source may be gone."""
     return sorted(name for name in names if any(_is_copy(flow, name) for flow in flows))
 
 
@@ -25,15 +25,15 @@ def _is_copy(flow: Flow, name: str) -> bool:
         if policy.topic_source(name) != flow.source or policy.is_internal_topic(name):
             return False
         upstream = policy.upstream_topic(name)
-    except ConfigError:  # a class of one's own
+    except ConfigError:  # a custom class
         return False
     return upstream is not None and bool(names_of(flow, [upstream]))
 
 
 def check_rights(alias: str, names: Sequence[str], there: Mapping[Question, bool]) -> list[Step]:
-    """Read and Write for each mirrored topic."""
+    """Checks Read and Write for each mirrored topic."""
     if not names:
-        return [warned("rights", "no mirrored topic is there yet", "check again when the mirror runs").of(alias, APP)]
+        return [warned("rights", "no mirrored topic exists yet", "check again when the mirror runs").of(alias, APP)]
     return [_judge(operation, names, there).of(alias, APP) for operation in (Operation.READ, Operation.WRITE)]
 
 
@@ -42,7 +42,7 @@ def questions(names: Sequence[str]) -> list[Question]:
 
 
 def _judge(operation: Operation, names: Sequence[str], there: Mapping[Question, bool]) -> Note:
-    """An application seldom uses all topics, and seldom writes copies: only to read nothing at all is a failure."""
+    """Judges one operation: only if no topic can be read it fails, because applications seldom use all topics."""
     verb = operation.lower()
     denied = [name for name in names if not there[ResourceType.TOPIC, name, operation]]
     if not denied:

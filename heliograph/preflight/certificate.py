@@ -1,4 +1,4 @@
-"""A broker's certificate as people read it, and whether it lasts. Pure."""
+"""Describes a broker's certificate, and checks when it expires. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Certificate:
 
 
 def parse_certificate(der: bytes) -> Certificate:
-    """Raises ValueError if it is none."""
+    """Parses a certificate; raises ValueError if the bytes are none."""
     found = x509.load_der_x509_certificate(der)
     return Certificate(
         names=_names(found), issuer=found.issuer.rfc4514_string() or "nobody", expires=found.not_valid_after_utc
@@ -33,7 +33,7 @@ def parse_certificate(der: bytes) -> Certificate:
 
 
 def _names(found: x509.Certificate) -> tuple[str, ...]:
-    """Those that count for the host; the subject where there are none, to know whose it is at all."""
+    """Returns the names that are checked against the host; the subject if there are none, to show whose it is."""
     try:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -45,7 +45,7 @@ def _names(found: x509.Certificate) -> tuple[str, ...]:
 
 
 def judge(certificate: Certificate, *, version: str, checks_host: bool, now: datetime.datetime) -> list[Note]:
-    """Of a handshake that went well."""
+    """Judges a certificate after a successful handshake."""
     notes = [passed("tls", f"{version}, {certificate.text}")]
     if certificate.expires - now < SOON:
         days = (certificate.expires - now).days
@@ -55,7 +55,7 @@ def judge(certificate: Certificate, *, version: str, checks_host: bool, now: dat
             warned(
                 "tls host",
                 "host names are not checked: anyone with a certificate of this authority can pose as the broker",
-                "take ssl.endpoint.identification.algorithm out, once the certificates have the brokers' names",
+                "remove ssl.endpoint.identification.algorithm once the certificates have the brokers' names",
             )
         )
     return notes

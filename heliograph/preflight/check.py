@@ -1,4 +1,4 @@
-"""The pre-flight as a whole: connects, reads, and lets the rules judge. Changes nothing on any cluster.
+"""Runs the whole pre-flight: connects, reads, and passes what it read to the pure checks. Changes nothing.
 
 look_at every access --> ids --> each cluster --> each flow --> all flows together
      |                              |               |
@@ -40,36 +40,36 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, admin_way
 from heliograph.preflight import topics
-from heliograph.preflight.access import APP, ClusterLogin, list_accesses
 from heliograph.preflight.applications import check_rights, mirrored_topics, questions
 from heliograph.preflight.connect import Look, look_at
 from heliograph.preflight.limits import BROKER_KEYS, TOPIC_KEYS, Limits, limits_of_new_topic, parse_limits
+from heliograph.preflight.logins import APP, ClusterLogin, list_logins
 from heliograph.preflight.rights import check_flow_rights, once
 from heliograph.preflight.steps import Step, failed, warned
 
 READ_TIMEOUT_S = 20.0
-"""For all that is read of one flow."""
+"""Timeout for all reads of one flow."""
 _AT_ONCE = 500
-"""Topics in one question for their settings."""
+"""Maximum number of topics in one request for their configs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterViews:
-    """What the first steps found: what the later ones work with."""
+    """What the first steps found, for the later steps."""
 
     settings: Settings
     looks: Sequence[Look]
-    """Those of admins whose cluster answers with its topics."""
+    """Logins of admins whose cluster returned its topics."""
 
     @property
     def catalogues(self) -> dict[str, Catalogue]:
-        """Each cluster's topics, as its first admin sees them."""
+        """Returns each cluster's topics, as its first admin sees them."""
         return {
             alias: self._client(look).catalogue for alias, look in reversed([(x.access.alias, x) for x in self.looks])
         }
 
     def admins(self, flow: Flow) -> tuple[Cluster, Cluster] | None:
-        """The flow's clients of its source and its target; None if one of them does not answer."""
+        """Returns the flow's clients of its source and its target; None if one of them does not answer."""
         found = [
             self._client(look)
             for role in (Role.SOURCE_ADMIN, Role.TARGET_ADMIN)
@@ -85,8 +85,8 @@ class ClusterViews:
 
 
 async def check_clusters(settings: Settings) -> list[Step]:
-    """Everything about the clusters of all enabled flows."""
-    looks = await asyncio.gather(*(look_at(access) for access in list_accesses(settings)))
+    """Checks the clusters of all enabled flows."""
+    looks = await asyncio.gather(*(look_at(access) for access in list_logins(settings)))
     steps = [step for look in looks for step in look.steps]
     async with _closing(looks):
         view, unread = await _view(settings, looks)
@@ -135,7 +135,7 @@ def _admins(looks: Sequence[Look]) -> list[Look]:
 
 
 async def _view(settings: Settings, looks: Sequence[Look]) -> tuple[ClusterViews, list[Step]]:
-    """Reads the topics by each admin; a step for each that cannot."""
+    """Reads the topics with each admin login; adds a step for each that fails."""
     admins = [look for look in _admins(looks) if look.cluster is not None]
     answers = await asyncio.gather(
         *(look.cluster.refresh() for look in admins if look.cluster is not None), return_exceptions=True
@@ -156,7 +156,7 @@ async def _view(settings: Settings, looks: Sequence[Look]) -> tuple[ClusterViews
 
 
 async def _guarded(flow: Flow, work: Awaitable[list[Step]]) -> list[Step]:
-    """One flow's trouble stays its own, and takes a limited time."""
+    """Limits the time of one flow's check, and keeps its errors from the other flows."""
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
             return await work
@@ -164,7 +164,7 @@ async def _guarded(flow: Flow, work: Awaitable[list[Step]]) -> list[Step]:
         return [failed("topics", error).of(flow.name)]
     except TimeoutError:
         what = f"topics and settings could not be read within {READ_TIMEOUT_S:g} s"
-        return [failed("topics", what, "is a broker overloaded, or without its controller?").of(flow.name)]
+        return [failed("topics", what, "check whether a broker is overloaded or has no controller").of(flow.name)]
 
 
 async def _check_flow(flow: Flow, view: ClusterViews) -> list[Step]:
@@ -191,7 +191,7 @@ async def _check_flow(flow: Flow, view: ClusterViews) -> list[Step]:
     try:
         ours = await _own_topics(flow, target_cluster) if any(records.values()) else set[str]()
     except HeliographError as error:
-        what = f"which topics are ours cannot be read: {error.what}"
+        what = f"the topics that this flow wrote cannot be read: {error.what}"
         return [*steps, warned("names", what, error.remedy).of(flow.name)]
     return steps + topics.check_foreign(flow, records, ours)
 
@@ -199,7 +199,7 @@ async def _check_flow(flow: Flow, view: ClusterViews) -> list[Step]:
 async def _read_limits(
     flow: Flow, source: Cluster, target: Cluster, wanted: Mapping[str, str]
 ) -> tuple[dict[str, tuple[Limits, Limits]], list[str]]:
-    """By source topic; and the topics of which one side does not show them."""
+    """Returns limits by source topic, and the topics whose configs one side does not show."""
     there = [remote for remote in wanted.values() if remote in target.catalogue.topics]
     described = (await describe_topics(source, list(wanted))).found
     ours = {name: parse_limits(_values(configs)) for name, configs in described.items()}
@@ -213,7 +213,7 @@ async def _read_limits(
             if remote not in target.catalogue.topics
         }
     found = {name: (ours[name], theirs[remote]) for name, remote in wanted.items() if name in ours and remote in theirs}
-    # Of topics to come only the broker's own settings would tell, which a mirror need not be allowed to see.
+    # Limits of topics that do not exist yet are the broker's own configs, which a mirror may not be allowed to see.
     known = [name for name, remote in wanted.items() if remote in there or name not in ours]
     return found, [name for name in known if name not in found]
 
@@ -231,7 +231,7 @@ async def _topic_limits(cluster: Cluster, names: Sequence[str]) -> dict[str, Lim
 
 
 async def _count_records(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
-    """Offsets between the ends of each topic's logs; partitions without a leader have none."""
+    """Counts offsets between the ends of each topic's logs; partitions without a leader count as empty."""
     wanted = [
         TopicPartition(name, index) for name in names for index in range(len(cluster.catalogue.topics[name].partitions))
     ]
@@ -244,7 +244,7 @@ async def _count_records(cluster: Cluster, names: Sequence[str]) -> dict[str, in
 
 
 async def _own_topics(flow: Flow, target: Cluster) -> set[str]:
-    """Names on the target into which the flow, or MirrorMaker 2 before it, has written."""
+    """Returns the target topics into which the flow, or MirrorMaker 2 before it, has written."""
     known: set[str] = set()
     if flow.ledger_topic in target.catalogue.topics:
         ledger = await store.read_ledger(target, flow.ledger_topic, flow.group_id)
@@ -261,9 +261,9 @@ async def _own_topics(flow: Flow, target: Cluster) -> set[str]:
 
 
 async def check_app_user(settings: Settings, properties_file: Path) -> list[Step]:
-    """Whether an application's client properties would do on the passive side, the targets of the enabled flows.
+    """Checks whether an application's client properties would work on the targets of the enabled flows.
 
-    Its `bootstrap.servers` are of the active side, so those of the configuration are used: a failover should need
+    Its `bootstrap.servers` are those of the source, so the configuration's are used instead: a failover should need
     nothing but another address.
     """
     security = read_app_security(properties_file)
@@ -274,7 +274,7 @@ async def check_app_user(settings: Settings, properties_file: Path) -> list[Step
 
 
 def read_app_security(properties_file: Path) -> Security:
-    """From a Java client's properties; raises ConfigError."""
+    """Reads the security settings of a Java client's properties; raises ConfigError."""
     report = Report(str(properties_file))
     entries = parse_properties(read_bytes(properties_file), report)
     entries = Resolver().resolve_all(entries, report)
@@ -308,13 +308,13 @@ async def _check_app(settings: Settings, alias: str, security: Security) -> list
             return [*steps, failed("rights", error).of(alias, APP)]
         except TimeoutError:
             what = f"no answer within {READ_TIMEOUT_S:g} s"
-            return [*steps, failed("rights", what, "is a broker overloaded?").of(alias, APP)]
+            return [*steps, failed("rights", what, "check whether a broker is overloaded").of(alias, APP)]
         return [*steps, *check_rights(alias, names, there)]
 
 
 async def _topics_seen_by_admin(settings: Settings, alias: str) -> list[str]:
-    """All topics; the application itself is shown only those that it may use. Empty if the admin cannot come in."""
-    access = next(access for access in list_accesses(settings) if access.alias == alias)
+    """Lists all topics; the application sees only those that it may use. Empty if the admin cannot log in."""
+    access = next(access for access in list_logins(settings) if access.alias == alias)
     cluster = Cluster(alias, access.bootstrap, client_id="heliograph-check", timeout_s=5.0, security=access.security)
     with contextlib.closing(cluster):
         try:

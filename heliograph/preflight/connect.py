@@ -1,4 +1,4 @@
-"""One access to one cluster: its bootstrap addresses, what they lead to, and every broker that is advertised there."""
+"""Checks one login to one cluster: its bootstrap addresses, the cluster they lead to, every advertised broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heliograph.errors import HeliographError
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import BrokerAddress
-from heliograph.preflight.access import ClusterLogin
+from heliograph.preflight.logins import ClusterLogin
 from heliograph.preflight.probe import NAME, TCP, Probe, probe
 from heliograph.preflight.steps import Note, Step, Verdict, failed, passed
 
@@ -21,17 +21,17 @@ TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What came of one access."""
+    """The result of checking one login."""
 
     access: ClusterLogin
     steps: tuple[Step, ...]
     cluster: Cluster | None = None
-    """A client by the addresses that answered, to be closed by whoever asked; None if none did."""
+    """A client for the addresses that answered, closed by the caller; None if none did."""
     cluster_id: str = ""
 
 
 async def look_at(access: ClusterLogin, *, now: datetime.datetime | None = None) -> Look:
-    """Every address of an access, all at the same time; the steps are in a stable order."""
+    """Checks every address of a login, all at the same time; the steps are in a stable order."""
     now = now or datetime.datetime.now(datetime.UTC)
     prober = Cluster(access.alias, access.bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=access.security)
     context, store_notes = _context(prober)
@@ -69,7 +69,7 @@ async def look_at(access: ClusterLogin, *, now: datetime.datetime | None = None)
 
 
 def _context(cluster: Cluster) -> tuple[ssl.SSLContext | None, list[Note]]:
-    """Our own stores; what is wrong with them is said once."""
+    """Loads our own stores; reports once what is wrong with them."""
     try:
         return cluster.tls_context(), []
     except HeliographError as error:
@@ -77,7 +77,7 @@ def _context(cluster: Cluster) -> tuple[ssl.SSLContext | None, list[Note]]:
 
 
 def _login_notes(access: ClusterLogin) -> list[Note]:
-    """A login that cannot be begun is known before any broker answers, and when none does."""
+    """Reports a login that cannot be started; known before any broker answers, and when none does."""
     try:
         access.security.login(where=f'"{access.alias}"')
     except HeliographError as error:
@@ -86,7 +86,7 @@ def _login_notes(access: ClusterLogin) -> list[Note]:
 
 
 def _bootstrap_notes(probes: dict[BrokerAddress, Probe]) -> Iterator[tuple[BrokerAddress, Note]]:
-    """One bootstrap address is enough to start: that another one fails is then no failure."""
+    """Yields a note per bootstrap address; one that answers is enough, so that others may fail with a warning."""
     is_enough = any(probe.answers for probe in probes.values())
     for address, found in probes.items():
         for note in found.notes:
@@ -104,7 +104,7 @@ def _judge_cluster(answering: list[Probe]) -> Note:
 
 
 def broker_notes(node_id: int, found: Probe, *, is_known: bool) -> list[Note]:
-    """Of an advertised broker; what a bootstrap address has shown already is not said again, unless it fails."""
+    """Judges an advertised broker; what its bootstrap address has shown is not repeated, unless it fails."""
     failure = found.failure
     if is_known and failure is None:
         return [passed("advertised", "the address is one of bootstrap.servers")]
@@ -113,6 +113,6 @@ def broker_notes(node_id: int, found: Probe, *, is_known: bool) -> list[Note]:
     unreachable = failed(
         "advertised",
         f"the advertised listener of broker {node_id} cannot be reached: {failure.what}",
-        f"check advertised.listeners of broker {node_id}, whether it runs, and the way there from this machine",
+        f"check advertised.listeners of broker {node_id}, that it runs, and the network path from this machine",
     )
     return [*(note for note in found.notes if note is not failure and not is_known), unreachable]

@@ -1,4 +1,4 @@
-"""What topics accept: would the target refuse, or change, records that the source has? Pure.
+"""Compares what topics accept: would the target refuse, or change, records that the source has? Pure.
 
 age of a record when it is copied <= before.max of the source + retention of the source
 time ahead of the clock           <= after.max of the source
@@ -25,12 +25,12 @@ TOPIC_KEYS = (
 BROKER_KEYS = {"max.message.bytes": "message.max.bytes"} | {
     key: f"log.{key}" for key in TOPIC_KEYS if key.startswith("message.timestamp.")
 }
-"""What a new topic begins with."""
+"""The limits of a new topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one topic; a time that is None has no limit."""
+    """Limits of one topic; a time that is None has no limit."""
 
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     stamps_time: bool = False
@@ -40,7 +40,7 @@ class Limits:
 
 
 def parse_limits(values: Mapping[str, str]) -> Limits:
-    """From a topic's configuration. Before 3.6 one key limits both directions of time."""
+    """Parses limits from a topic's configs. Before 3.6 one key limits both directions of time."""
     both = _time(values.get("message.timestamp.difference.max.ms"))
     before = _time(values.get("message.timestamp.before.max.ms"))
     after = _time(values.get("message.timestamp.after.max.ms"))
@@ -55,7 +55,7 @@ def parse_limits(values: Mapping[str, str]) -> Limits:
 
 
 def limits_of_new_topic(broker: Mapping[str, str], own: Mapping[str, str]) -> Limits:
-    """From a broker's configuration, and what the topic is made with."""
+    """Derives limits from a broker's configs, and those that the topic is created with."""
     return parse_limits({key: broker[name] for key, name in BROKER_KEYS.items() if name in broker} | dict(own))
 
 
@@ -65,11 +65,11 @@ def _time(text: str | None) -> int | None:
 
 
 def compare_limits(source: Limits, target: Limits) -> Iterator[Note]:
-    """What may go wrong with records of one topic; without the topic's name, so that equal notes can be joined."""
+    """Yields what may go wrong with records of a topic; without its name, so that equal notes can be joined."""
     if target.max_message_bytes < source.max_message_bytes:
         yield warned(
             "max.message.bytes",
-            f"the target takes {target.max_message_bytes} bytes, the source {source.max_message_bytes}: "
+            f"the target accepts {target.max_message_bytes} bytes, the source {source.max_message_bytes}: "
             "a larger record would be refused",
             f"set the target's max.message.bytes to {source.max_message_bytes}",
         )
@@ -100,6 +100,6 @@ def _refused(which: str, side: str, limit_ms: int | None) -> Note:
     key = f"message.timestamp.{side}.max.ms"
     return warned(
         "timestamps",
-        f"the target refuses records whose time is {which} than {limit_ms} ms ({key}); the source may have such",
+        f"the target refuses records whose time is {which} than {limit_ms} ms ({key}); the source may have some",
         f"raise the target's {key} to the source's",
     )

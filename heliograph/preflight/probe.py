@@ -1,4 +1,4 @@
-"""One address, step by step: name, TCP, TLS, API versions, login, round trip. Each step needs the one before."""
+"""Checks one address step by step: name, TCP, TLS, API versions, login, round trip. Each step needs the one before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PRODUCE, _FETCH = 0, 1
 
 @dataclass(slots=True)
 class Probe:
-    """What one address said."""
+    """What one address answered."""
 
     address: BrokerAddress
     notes: list[Note] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Probe:
 
     @property
     def answers(self) -> bool:
-        """All the way to the cluster's metadata."""
+        """Tells whether it answered all the way to the cluster's metadata."""
         return bool(self.brokers)
 
     @property
@@ -53,8 +53,10 @@ class Probe:
 async def probe(
     cluster: Cluster, security: Security, address: BrokerAddress, *, tls: ssl.SSLContext | None, now: datetime.datetime
 ) -> Probe:
-    """Look at one address. `tls` is None where there is none, or where our own stores cannot be used: then nothing
-    behind TCP is looked at."""
+    """Checks one address.
+
+    `tls` is None without TLS, or where our own stores cannot be used: then nothing after TCP is checked.
+    """
     found = Probe(address)
     where = f'"{cluster.alias}" broker {address}'
     with contextlib.ExitStack() as open_ones, _noting(found, where) as doing:
@@ -91,14 +93,14 @@ async def probe(
 
 
 class _Doing:
-    """Which step is being taken."""
+    """The step that is being taken."""
 
     step = NAME
 
 
 @contextlib.contextmanager
 def _noting(found: Probe, where: str) -> Iterator[_Doing]:
-    """The error of a step ends the probe and becomes its last note."""
+    """Turns the error of a step into the probe's last note, and ends the probe."""
     doing = _Doing()
     try:
         yield doing
@@ -121,7 +123,7 @@ async def _shake_hands(
         wire = await start_tls(sock, tls, found.address.host, where=where)
     try:
         certificate = parse_certificate(wire.certificate)
-    except ValueError as error:  # OpenSSL was content with it
+    except ValueError as error:  # OpenSSL accepted it
         found.notes.append(warned(TLS, f"{wire.version}, a certificate that cannot be shown", str(error)))
     else:
         found.notes += judge(certificate, version=wire.version, checks_host=security.checks_host, now=now)
@@ -129,13 +131,13 @@ async def _shake_hands(
 
 
 def judge_versions(versions: Mapping[int, tuple[int, int]]) -> Note:
-    """Whether the broker understands what we say."""
+    """Tells whether the broker supports the request versions that we need."""
     lacking = messages.lacking(versions, {_PRODUCE: k00_produce.VERSIONS, _FETCH: k01_fetch.VERSIONS})
     if lacking:
         return failed(
             VERSIONS, f"the broker lacks versions of {', '.join(lacking)}", "heliograph works with brokers from 2.4 on"
         )
-    return passed(VERSIONS, f"all that is needed of {len(versions)} kinds of request")
+    return passed(VERSIONS, f"all needed request versions, of {len(versions)} kinds of request")
 
 
 def _logged_in(security: Security) -> str:
@@ -145,7 +147,7 @@ def _logged_in(security: Security) -> str:
 
 
 async def _go_round(found: Probe, cluster: Cluster, connection: Connection) -> None:
-    """Ask for the brokers a few times; the quickest answer tells the way's length."""
+    """Requests the metadata a few times; the fastest response gives the round-trip time."""
     best = float("inf")
     response: Any = None
     for _ in range(_ROUNDS):
@@ -156,15 +158,15 @@ async def _go_round(found: Probe, cluster: Cluster, connection: Connection) -> N
     found.cluster_id = response.cluster_id or ""
     found.brokers = {node.node_id: BrokerAddress(node.host, node.port) for node in response.brokers}
     text = f"{best:.1f} ms"
-    slow = warned(ROUND_TRIP, text, "copying hides most of it; is the broker or the network overloaded?")
+    slow = warned(ROUND_TRIP, text, "copying hides most of it; check whether the broker or the network is overloaded")
     found.notes.append(slow if best > SLOW_MS else passed(ROUND_TRIP, text))
 
 
-# -- a failure, told better by asking in another way
+# -- a failure, explained by a second attempt in another way
 
 
 async def _explain(found: Probe, security: Security) -> None:
-    """The last note, made more exact: which protocol the port speaks, whose certificate it shows."""
+    """Makes the last note more exact: which protocol the port speaks, whose certificate it shows."""
     note = found.notes[-1]
     better = None
     if note.step == TLS:
@@ -180,7 +182,7 @@ async def _explain(found: Probe, security: Security) -> None:
         protocol = "SASL_SSL" if security.uses_tls else "SASL_PLAINTEXT"
         better = failed(
             ROUND_TRIP,
-            f"{note.what}: the listener may want a login",
+            f"{note.what}: the listener may require a login",
             f"if it does, set security.protocol to {protocol} and sasl.*",
         )
     if better is not None:
@@ -188,7 +190,7 @@ async def _explain(found: Probe, security: Security) -> None:
 
 
 async def _shown_certificate(address: BrokerAddress) -> str:
-    """Nothing is sent but the handshake, and nothing is trusted: only to be shown."""
+    """Reads the certificate for display only: nothing is sent but the handshake, and nothing is trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""The rights that a configuration needs, looked at one by one, each with its own step."""
+"""Checks the rights that a configuration needs, one by one, each with its own step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heliograph.text import some_of
 async def check_flow_rights(
     flow: Flow, settings: Settings, *, source: Cluster, target: Cluster, catalogue: Catalogue
 ) -> list[Step]:
-    """Every right of a flow; `catalogue` is the source's."""
+    """Checks every right of a flow; `catalogue` is the source's."""
     with contextlib.closing(Grants(flow, settings, source=source, target=target)) as grants:
         try:
             found = await grants.look(list(wanted_topics(flow, catalogue)))
@@ -28,12 +28,12 @@ async def check_flow_rights(
 
 
 def judge(grant: Grant) -> Note:
-    """Missing and vital: FAIL; missing and something is lost: WARN; for topics of today only: WARN."""
+    """Judges a right: FAIL if missing and vital, WARN if missing otherwise, or granted for existing topics only."""
     right = grant.right
     if not grant.is_missing:
         if grant.later:
             return warned(
-                "rights", f"{right}: for the topics of today, not for new ones: {right.without}", grant.remedy
+                "rights", f"{right}: granted for the existing topics, not for new ones: {right.without}", grant.remedy
             )
         return passed("rights", str(right))
     names = (
@@ -46,5 +46,5 @@ def judge(grant: Grant) -> Note:
 
 
 def once(steps: Iterable[Step]) -> list[Step]:
-    """Flows of the same clusters share rights."""
+    """Removes repeated steps: flows of the same clusters share rights."""
     return list(dict.fromkeys(steps))

@@ -1,4 +1,4 @@
-"""What the pre-flight says: steps with their verdicts. Pure; knows no cluster."""
+"""Defines what the pre-flight reports: steps with their verdicts. Pure; knows no cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     verdict: Verdict
     cluster: str
-    """Its alias; for what concerns two clusters the flow."""
+    """The cluster's alias, or the flow for what concerns two clusters."""
     role: str = ""
-    """As whom we came, if that matters."""
+    """The role that we logged in with, if it matters."""
     step: str
     subject: str = ""
     what: str
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A step before it is known whose it is: an address is looked at once and may be told of twice."""
+    """A step without its owner: an address is checked once and may be reported for two."""
 
     verdict: Verdict
     step: str
@@ -63,7 +63,7 @@ def warned(step: str, what: str, remedy: str = "") -> Note:
 
 
 def failed(step: str, what: str | HeliographError, remedy: str = "") -> Note:
-    """An error brings its own remedy."""
+    """Makes a failed note; an error has its own remedy."""
     if isinstance(what, HeliographError):
         remedy = remedy or what.remedy
         what = "; ".join(filter(None, (what.what, what.why)))

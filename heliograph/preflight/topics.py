@@ -1,6 +1,6 @@
-"""Rules on what clusters have and flows want: ids, brokers, partitions, names. Pure.
+"""Checks what clusters have against what flows need: ids, brokers, partitions, names. Pure.
 
-Every function gives the steps of one question, at least one: that all is well is worth a line.
+Every function returns the steps of one question, at least one: a passed check is a step too.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from heliograph.preflight.steps import NAMED, Note, Step, failed, passed, warned
 from heliograph.text import some_of
 
 Catalogues = Mapping[str, Catalogue]
-"""By alias; of a cluster that could not be reached there is none."""
+"""Catalogues by alias; a cluster that could not be reached has none."""
 Topic = tuple[str, str]
 """(alias, name)"""
 
 
 def check_ways(ways: Sequence[tuple[str, str, str]]) -> list[Step]:
-    """The clients of an alias, (alias, role, cluster id), must all come to the same cluster."""
+    """Checks that all clients of an alias, (alias, role, cluster id), connect to the same cluster."""
     first: dict[str, str] = {}
     steps = []
     for alias, role, cluster_id in ways:
         other = first.setdefault(alias, cluster_id)
         if other != cluster_id:
-            what = f"comes to cluster {cluster_id}, and others of this alias to {other}"
+            what = f"connects to cluster {cluster_id}, but others of this alias to {other}"
             steps.append(
                 failed("cluster id", what, "check the bootstrap.servers of the flow and of its clients").of(alias, role)
             )
@@ -44,7 +44,7 @@ def check_ways(ways: Sequence[tuple[str, str, str]]) -> list[Step]:
 
 
 def check_ids(ids: Mapping[str, str]) -> list[Step]:
-    """One cluster under two aliases would be mirrored into itself."""
+    """Reports one cluster under two aliases: it would be mirrored into itself."""
     first: dict[str, str] = {}
     steps = []
     for alias, cluster_id in ids.items():
@@ -60,7 +60,7 @@ def check_ids(ids: Mapping[str, str]) -> list[Step]:
 
 
 def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
-    """Brokers that hold replicas and are gone: nothing else would name them."""
+    """Reports brokers that hold replicas and are down: no other check names them."""
     there = catalogue.brokers.keys()
     missing: dict[int, int] = {}
     leaderless: list[str] = []
@@ -77,30 +77,30 @@ def check_replicas(alias: str, catalogue: Catalogue) -> list[Step]:
     if leaderless:
         notes.append(failed("brokers", f"no leader: {some_of(leaderless, NAMED)}", "start the brokers that are down"))
     return [
-        note.of(alias) for note in notes or [passed("brokers", f"{len(there)} there, every partition has a leader")]
+        note.of(alias) for note in notes or [passed("brokers", f"{len(there)} running, every partition has a leader")]
     ]
 
 
 def check_memory(flow: Flow, *, is_short: bool, expiration_ms: int | None) -> list[Step]:
-    """How long a target's brokers know who wrote old records; `expiration_ms` is None where they do not tell."""
+    """Checks how long a target's brokers remember producer ids; `expiration_ms` is None where they do not tell."""
     if is_short:
         return [warned("brokers", f'"{flow.target}" {FORGETFUL}', "upgrade them").of(flow.name)]
     what = producer_memory.told(
         flow.target, producer_memory.DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms
     )
-    assumed = " (assumed: the setting is not shown to us, or older than Kafka 3.4)" if expiration_ms is None else ""
+    assumed = " (assumed: we may not read it, or the brokers are older than Kafka 3.4)" if expiration_ms is None else ""
     return [passed("brokers", what + assumed).of(flow.name)]
 
 
 def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
-    """Brokers against replication factors, by the rule of the start; what mirroring can do without is a warning."""
+    """Checks brokers against replication factors, as at the start; what mirroring can do without is a warning."""
     beside = []
     for alias, topic, key in topics_beside(flow):
         cluster = source if alias == flow.source else target
         if topic.name not in cluster.topics and topic.replication_factor > len(cluster.brokers):
             what = (
-                f'"{topic.name}" cannot be made: it needs {topic.replication_factor} brokers, and "{alias}" has '
-                f"{len(cluster.brokers)}; topics are mirrored all the same"
+                f'"{topic.name}" cannot be created: it needs {topic.replication_factor} brokers, and "{alias}" has '
+                f"{len(cluster.brokers)}; topics are mirrored without it"
             )
             beside.append(warned("replication factor", what, f"lower {key} (-1: the broker's default)").of(flow.name))
     fault = too_few_brokers(flow, target, wanted_topics(flow, source).values())
@@ -112,7 +112,7 @@ def check_factors(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step
 
 
 def check_storage(flow: Flow, target: Catalogue) -> list[Step]:
-    """Internal topics, where they are not to be made by us."""
+    """Checks internal topics that the mirror must not create."""
     fault = absent_storage(flow, target)
     if fault is None:
         return []
@@ -121,7 +121,7 @@ def check_storage(flow: Flow, target: Catalogue) -> list[Step]:
 
 
 def check_policies(flow: Flow, policies: Policies) -> list[Step]:
-    """Internal topics whose records retention would delete; by the rule of the start."""
+    """Reports internal topics whose records retention would delete, as at the start."""
     steps = [
         (failed if topic.is_vital else warned)("internal topics", f"{fault.what}: {fault.why}", fault.remedy).of(
             flow.name, subject=topic.topic
@@ -129,7 +129,7 @@ def check_policies(flow: Flow, policies: Policies) -> list[Step]:
         for topic, fault in policies.faults(flow)
     ]
     if not steps and policies.found:
-        unread = f"; of {len(policies.unread)} it is not shown to us" if policies.unread else ""
+        unread = f"; {len(policies.unread)} cannot be read with our rights" if policies.unread else ""
         steps.append(
             passed("internal topics", f"{len(policies.found)} have cleanup.policy=compact{unread}").of(flow.name)
         )
@@ -145,19 +145,19 @@ def check_partitions(flow: Flow, source: Catalogue, target: Catalogue) -> list[S
             what = f"the target has {there} partitions, the source {here}: source partition p goes to p modulo {there}"
             found.append((remote, warned("partitions", what, "nothing, if source partitions may share the target's")))
         elif there < here:
-            what = f"the target has {there} partitions, the source {here}: grown at the start"
+            what = f"the target has {there} partitions, the source {here}: it gets the missing ones at the start"
             found.append((remote, warned("partitions", what, "nothing, if the mirror may alter the topic")))
         elif there > here:
-            what = f"the target has {there} partitions, the source {here}: those beyond stay empty"
+            what = f"the target has {there} partitions, the source {here}: the extra ones stay empty"
             remedy = f"if keys must stay in their partitions after a failover, give the source {there} too"
             found.append((remote, warned("partitions", what, remedy)))
     return _grouped(flow.name, found) or [
-        passed("partitions", f"{len(pairs)} topics on both sides, as many partitions").of(flow.name)
+        passed("partitions", f"{len(pairs)} topics on both sides, with equal numbers of partitions").of(flow.name)
     ]
 
 
 def check_names(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
-    """Topics that cannot be called on the target as they would be; those whose names others have are collisions."""
+    """Reports topics whose target name is not allowed; names that two topics share are collisions."""
     refused = plan_names(flow, source.topics, there=target.topics).refused
     return [
         failed("names", f"{error.what.partition(' ')[2]}: {error.why}", error.remedy).of(flow.name, subject=name)
@@ -167,20 +167,20 @@ def check_names(flow: Flow, source: Catalogue, target: Catalogue) -> list[Step]:
 
 
 def check_limits(flow: Flow, limits: Mapping[str, tuple[Limits, Limits]], unread: Sequence[str]) -> list[Step]:
-    """By source topic, its own limits and those of the target's; `unread` are topics whose settings are not shown."""
+    """Compares limits by source topic, its own and the target's; `unread` are topics whose configs are not shown."""
     found = [(name, note) for name, (source, target) in limits.items() for note in compare_limits(source, target)]
     if unread:
         remedy = "grant DescribeConfigs on the topics of both sides, and on the target cluster"
-        found += [(name, warned("limits", "the settings of one side may not be read", remedy)) for name in unread]
+        found += [(name, warned("limits", "the topic configs of one side cannot be read", remedy)) for name in unread]
     return _grouped(flow.name, found) or [
-        passed("limits", f"{len(limits)} topics: the target takes what the source has").of(flow.name)
+        passed("limits", f"{len(limits)} topics: the target accepts all that the source has").of(flow.name)
     ]
 
 
 def check_foreign(flow: Flow, records: Mapping[str, int], ours: Iterable[str]) -> list[Step]:
-    """Target topics with records though the flow has never written there; `records` by name on the target."""
+    """Reports target topics with records though the flow never wrote there; `records` is by target topic."""
     if flow.provenance_headers:
-        what = "records carry their origin: those of others in the same topics are as they should be"
+        what = "provenance headers are on: records of other producers in the same topics are expected"
         return [passed("names", what).of(flow.name)]
     known = set(ours)
     found = [
@@ -189,17 +189,17 @@ def check_foreign(flow: Flow, records: Mapping[str, int], ours: Iterable[str]) -
             warned(
                 "names",
                 "exists on the target with records that this flow has not written; copies would follow them",
-                "if it is not meant, rename or delete it, or leave its source out of topics",
+                "if that is not intended, rename or delete it, or exclude its source topic with topics.exclude",
             ),
         )
         for remote, count in records.items()
         if count and remote not in known
     ]
-    return _grouped(flow.name, found) or [passed("names", "no topic of others where copies are to go").of(flow.name)]
+    return _grouped(flow.name, found) or [passed("names", "no target topic has records of others").of(flow.name)]
 
 
 def check_collisions(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
-    """Two source topics with one name on the target, of one flow or of two that do not both mark records."""
+    """Reports source topics with the same target name, unless all their flows write provenance headers."""
     sources: dict[Topic, list[tuple[Flow, str]]] = {}
     for flow in flows:
         topics = catalogues[flow.source].topics if flow.source in catalogues else ()
@@ -210,18 +210,18 @@ def check_collisions(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step
         failed(
             "collisions",
             f"receives {' and '.join(f'{flow.source}:{name}' for flow, name in origins)}: their records would mix",
-            "give one another name by a rule (topic.rename.<n>) or the default policy, or leave one out",
+            "rename one by a rule (topic.rename.<n>) or the default policy, or exclude one",
         ).of(target, subject=remote)
         for (target, remote), origins in several.items()
         if len({flow.name for flow, _ in origins}) < len(origins)
         or not all(flow.provenance_headers for flow, _ in origins)
     ]
-    marked = f", but {len(several)} with several, whose records carry their origin" if several else ""
+    marked = f", but {len(several)} with several, whose records have provenance headers" if several else ""
     return found or [passed("collisions", f"{len(sources)} target topics, each with one source{marked}").of("all")]
 
 
 def check_cycles(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
-    """Topics whose copies come back to themselves; names that are only to be made are followed too."""
+    """Reports topics whose copies come back to them; names of topics that do not exist yet are followed too."""
     found: dict[frozenset[Topic], list[Topic]] = {}
     for alias, catalogue in catalogues.items():
         for name in catalogue.topics:
@@ -230,8 +230,8 @@ def check_cycles(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
     steps = [
         failed(
             "cycles",
-            f"goes round for ever: {' -> '.join(f'{alias}:{topic}' for alias, topic in [*path, path[0]])}",
-            "set provenance.headers = true for these flows, or leave the topic out of one",
+            f"is copied in a cycle for ever: {' -> '.join(f'{alias}:{topic}' for alias, topic in [*path, path[0]])}",
+            "set provenance.headers = true for these flows, or exclude the topic in one of them",
         ).of(path[0][0], subject=path[0][1])
         for path in found.values()
     ]
@@ -239,9 +239,9 @@ def check_cycles(flows: Sequence[Flow], catalogues: Catalogues) -> list[Step]:
 
 
 def _round_trips(flows: Sequence[Flow], path: list[Topic], *, marked: bool) -> Iterator[list[Topic]]:
-    """Ways from a topic back to itself. One that passes a cluster twice is found from elsewhere on it, or is none.
+    """Yields paths from a topic back to itself. One that passes a cluster twice is found from elsewhere, or is none.
 
-    `marked`: all flows so far mark their records. Where all do, nothing comes back.
+    `marked`: all flows so far write provenance headers. Where all do, nothing comes back.
     """
     alias, name = path[-1]
     for flow in flows:
@@ -258,7 +258,7 @@ def _round_trips(flows: Sequence[Flow], path: list[Topic], *, marked: bool) -> I
 
 
 def _grouped(cluster: str, found: Iterable[tuple[str, Note]]) -> list[Step]:
-    """Equal notes of several topics as one step."""
+    """Joins equal notes of several topics into one step."""
     names: dict[Note, list[str]] = {}
     for name, note in found:
         names.setdefault(note, []).append(name)

@@ -1,1 +1,1 @@
-"""Acts of recovery: a plan first, and the act only when asked for."""
+"""Recovery commands: a plan first, changes only when asked for."""

@@ -1,4 +1,4 @@
-"""Acknowledge losses: they stay on the target, and no longer make their flow not ready. Needs the target alone."""
+"""Acknowledges losses: they stay stored on the target, but their flow is ready again. Needs the target alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from heliograph.ledger.records.loss import Loss
 
 
 async def acknowledge(settings: Settings, flow: Flow, *, topic: str | None, dry_run: bool) -> list[Loss]:
-    """The flow's losses that nobody had acknowledged, of one topic or of all; from now on somebody has.
+    """Acknowledges the flow's losses that are not yet acknowledged, of one topic or of all, and returns them.
 
-    A mirror that runs takes up the partitions that stood still for one of them.
+    A running mirror then resumes the partitions that stopped because of them.
     """
     cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|acknowledge")
     try:

@@ -1,14 +1,14 @@
-"""Positions in a file: JSON as Kafka Connect's REST takes and gives it (KIP-875), or CSV with named columns. Pure.
+"""Reads and writes files of positions: JSON of Kafka Connect's REST API (KIP-875), or CSV with named columns. Pure.
 
     {"offsets": [{"partition": {"cluster": "A", "topic": "t", "partition": 0}, "offset": {"offset": 41}}]}
 
     topic,partition,offset        or        topic,partition,position
     t,0,41                                  t,0,42
 
-As there, `offset` is that of the last copied record, and null (in CSV: nothing) resets a partition. `position` is the
-next offset to copy. What MirrorMaker 2 refuses is refused here too, in its words. Refused beyond that, because it would
-have no effect or an unforeseen one: another cluster than the flow's source, a partition that stands there twice, an
-offset that no log can reach, and topics and partitions that are not mirrored.
+As in Connect, `offset` is that of the last copied record, and null (in CSV: nothing) resets a partition.
+`position` is the next offset to copy. Whatever MirrorMaker 2 refuses is refused here too, in its words. Also refused,
+because they would have no effect or an unexpected one: a cluster other than the flow's source, a partition that is
+given twice, an offset that no log can reach, and topics and partitions that are not mirrored.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Given(NamedTuple):
 
 
 class _Fault(Exception):
-    """What is wrong with one item, as a sentence."""
+    """A fault of one item, as a sentence."""
 
 
 def read_offsets(text: str, *, name: str, source: str) -> tuple[list[Given], int]:
-    """The positions in a file, for a flow from the cluster `source`; and how many resets are of nothing we know.
+    """Reads the positions in a file, for a flow from the cluster `source`; also counts resets of unknown partitions.
 
     A reset is allowed for anything, so that garbage can be cleaned up with the same file everywhere.
     """
@@ -52,7 +52,7 @@ def read_offsets(text: str, *, name: str, source: str) -> tuple[list[Given], int
             if found is None:
                 unknown += 1
             elif given.setdefault(found[:2], found) != found:
-                raise _Fault(f"Source partition {_shown(partition)} stands there twice")
+                raise _Fault(f"Source partition {_shown(partition)} is given twice")
         except _Fault as fault:
             faults.append(f"{number}: {fault}")
     if faults:
@@ -66,7 +66,7 @@ def read_offsets(text: str, *, name: str, source: str) -> tuple[list[Given], int
 
 
 def as_body(source: str, positions: Iterable[tuple[str, int, int | None]]) -> str:
-    """(topic, partition, position) of each as Connect's REST takes them; those without a position are left out."""
+    """Writes (topic, partition, position) as Connect's REST API takes them; those without a position are left out."""
     offsets = [
         {"partition": {"cluster": source, "partition": partition, "topic": topic}, "offset": {"offset": position - 1}}
         for topic, partition, position in positions
@@ -76,7 +76,7 @@ def as_body(source: str, positions: Iterable[tuple[str, int, int | None]]) -> st
 
 
 _Item = tuple[Any, Any, str]
-"""Partition and offset as written, and the offset's key: `offset`, or `position`, the one behind it."""
+"""Partition and offset as written, and the offset's key: `offset`, or `position`, which is one more."""
 _MISSING = object()
 
 
@@ -84,10 +84,10 @@ def _json_items(text: str, name: str) -> Iterator[_Item]:
     try:
         body = json.loads(text)
     except ValueError as error:
-        raise ConfigError("this is no JSON", where=name, why=str(error)) from error
+        raise ConfigError("not valid JSON", where=name, why=str(error)) from error
     offsets = body.get("offsets") if isinstance(body, Mapping) else None
     if not isinstance(offsets, list):
-        raise ConfigError('there is no list "offsets"', where=name, remedy='write {"offsets": [...]}')
+        raise ConfigError('the list "offsets" is missing', where=name, remedy='write {"offsets": [...]}')
     for item in offsets:
         if not isinstance(item, Mapping) or not {"partition", "offset"} <= item.keys():
             yield item, _MISSING, "offset"
@@ -101,7 +101,7 @@ def _csv_items(text: str, source: str) -> Iterator[_Item]:
     measure = next((column for column in ("offset", "position") if column in columns), None)
     if measure is None or not {"topic", "partition"} <= set(columns):
         raise ConfigError(
-            "the first line has to name the columns",
+            "the first line must name the columns",
             where="CSV",
             why=f"it has {', '.join(map(repr, columns)) or 'none'}",
             remedy="write topic,partition,offset (the last copied one) or topic,partition,position (the next one)",
@@ -125,7 +125,7 @@ def _number(text: str | None) -> int | str | None:
 
 def _read_item(partition: Any, offset: Any, measure: str, source: str) -> Given | None:
     if offset is _MISSING:
-        raise _Fault(f'{_shown(partition)} has to have the keys "partition" and "offset"')
+        raise _Fault(f'{_shown(partition)} must have the keys "partition" and "offset"')
     if offset is None:
         try:
             return Given(*_read_partition(partition, source), None)
@@ -148,7 +148,7 @@ def _read_partition(partition: Any, source: str) -> tuple[str, int]:
     return topic, number
 
 
-# MirrorMaker 2's own sentences; values in them are as JSON has them.
+# These are MirrorMaker 2's own sentences; values are written as JSON.
 
 
 def _field(fields: Any, key: str, what: str) -> Any:
@@ -176,7 +176,7 @@ def _invalid(value: Any, key: str, what: str) -> str:
 
 
 def _up_to(value: Any, most: int) -> str:
-    """MirrorMaker 2 calls a number that is too large none at all; the limit is ours to tell."""
+    """Adds our limit for a number that is too large; MirrorMaker 2 would call it no integer at all."""
     return f" up to {most}" if type(value) is int else ""
 
 
@@ -186,7 +186,7 @@ def _shown(value: Any) -> str:
 
 
 def faulty_names(given: Sequence[Given], partitions: Mapping[str, int]) -> list[str]:
-    """What is wrong with positions for a source that has so many partitions of each topic that is mirrored."""
+    """Lists what is wrong with positions; `partitions` has the number of partitions of each mirrored topic."""
     faults = []
     for topic, partition, position in given:
         if position is None:
@@ -194,5 +194,5 @@ def faulty_names(given: Sequence[Given], partitions: Mapping[str, int]) -> list[
         if topic not in partitions:
             faults.append(f'the topic "{topic}" is unknown, or not mirrored')
         elif partition >= partitions[topic]:
-            faults.append(f"{topic} has {partitions[topic]} partitions, and no {partition}")
+            faults.append(f"{topic} has {partitions[topic]} partitions, no partition {partition}")
     return list(dict.fromkeys(faults))

@@ -1,4 +1,4 @@
-"""Where groups of a lost cluster go on: a plan by the ledger or by checkpoints, and its execution."""
+"""Translates group offsets of a lost cluster: a plan by the ledger or by checkpoints, and its execution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.cluster_access import Role, cluster_of
 from heliograph.ledger.group_commits import Moved, move_forward
 from heliograph.names.filters import NameFilter
-from heliograph.recovery.forms import By
+from heliograph.recovery.choices import By
 
 
 class MoveOutcome(StrEnum):
@@ -38,7 +38,7 @@ class Move:
     grade: str
     source_offset: int | None
     reread: int = 0
-    """Records that are read again where partitions of the source share one of the target."""
+    """Records that are read again because source partitions share a target partition."""
     outcome: MoveOutcome = MoveOutcome.PLANNED
     why: str = ""
 
@@ -64,7 +64,7 @@ class Move:
 
 
 def as_reset_file(moves: list[Move]) -> str:
-    """What `kafka-consumer-groups --reset-offsets --from-file` reads: without the group if there is but one."""
+    """Writes what `kafka-consumer-groups --reset-offsets --from-file` reads: a single group is not named."""
     several = len({move.group for move in moves}) > 1
     lines = [
         ",".join(
@@ -82,17 +82,17 @@ def _quoted(name: str) -> str:
 class Plan(NamedTuple):
     moves: list[Move]
     unknown: list[str]
-    """Groups asked for by name that have no place on the target."""
+    """Groups asked for by name that have no translated offset on the target."""
 
 
 def plan_moves(settings: Settings, flow: Flow, *, names: Sequence[str], wanted: NameFilter | None, by: By) -> Plan:
-    """Where groups go on, those named and those wanted, by either name. Reads the target alone, and changes nothing."""
+    """Plans the new offsets of groups, by name or by filter, from either cluster's names. Reads the target alone."""
     client = MirrorClient.of_flow(settings, flow)
     found = client.translate_groups(
         flow.source, lambda name: name in names or (wanted is not None and wanted.accepts(name)), by=by.value
     )
     for name in names:
-        here = flow.remote_group(name)  # a group of the target that is called so is meant rather than this one
+        here = flow.remote_group(name)  # a group with this name on the target is meant first
         is_asked = here in names or (wanted is not None and (wanted.accepts(name) or wanted.accepts(here)))
         if here != name and name in found and not is_asked:
             found.pop(here, None)
@@ -123,7 +123,7 @@ async def run_moves(settings: Settings, flow: Flow, moves: list[Move]) -> list[M
 
 
 async def apply_moves(cluster: Cluster, moves: list[Move]) -> list[Move]:
-    """Write the offsets; what became of each. A group with members is not touched, and none goes back."""
+    """Commits the offsets and returns each outcome. A group with members is not changed, and none moves backward."""
     wanted: dict[str, dict[TopicPartition, Commit]] = {}
     for move in moves:
         wanted.setdefault(move.group, {})[move.where] = Commit(move.offset, move.metadata)

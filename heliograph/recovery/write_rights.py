@@ -1,4 +1,4 @@
-"""Hand the rights to write over to the target when the source is lost. Needs the target alone.
+"""Grants the rights to write on the target when the source is lost. Needs the target alone.
 
 While a flow mirrors, copies get no grants to write; with `write.on.failover` they are kept in its ledger instead.
 """
@@ -20,20 +20,20 @@ from heliograph.ledger.records.kept_acls import KeptAcls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """The rules that were to be made, and those that the target refused."""
+    """The ACLs that were to be created, and those that the target refused."""
 
     planned: tuple[Acl, ...]
     refused: dict[Acl, HeliographError] = field(default_factory=dict)
 
 
 def plan_write_handover(kept: Iterable[KeptAcls], target: Collection[Acl]) -> tuple[Acl, ...]:
-    """The rules to make on the target: grants to write that were withheld and are not there."""
+    """Plans the ACLs to create on the target: grants to write that were withheld and do not exist there."""
     there = frozenset(target)
     return tuple(sorted((acl for record in kept for acl in record.withheld - there), key=str))
 
 
 async def apply_write_handover(cluster: Cluster, ledger: Ledger, planned: Collection[Acl]) -> Handover:
-    """Make the rules, and keep that they are ours; may be repeated."""
+    """Creates the ACLs, and stores that they are ours; may be repeated."""
     refused: dict[Acl, HeliographError] = {}
     for few in in_lots(list(planned)):
         outcome = await create_acls(cluster, few)
@@ -49,7 +49,7 @@ async def apply_write_handover(cluster: Cluster, ledger: Ledger, planned: Collec
 
 
 async def hand_write_over(settings: Settings, flow: Flow, *, dry_run: bool) -> Handover:
-    """Give the applications of a flow's source their rights to write on its target; a dry run gives the plan."""
+    """Grants the applications of a flow's source their rights to write on its target; a dry run returns the plan."""
     cluster = cluster_of(settings, flow, Role.TARGET_ADMIN, client_id=f"{flow.name}|write-rights")
     try:
         await cluster.refresh()

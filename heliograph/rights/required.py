@@ -15,7 +15,7 @@ from heliograph.config.settings import Flow, Settings
 from heliograph.kafka.admin.acls import CLUSTER_NAME, WILDCARD, Operation, Pattern, ResourceType
 from heliograph.ledger.cluster_access import Role
 from heliograph.names.filters import Filter, NameFilter
-from heliograph.names.policies import OwnPolicy
+from heliograph.names.policies import CustomPolicy
 from heliograph.names.renaming import Rename, RenamingPolicy, without_rules
 
 _IMPLIED_BY = {
@@ -211,7 +211,7 @@ def _sources(flow: Flow) -> list[Resource]:
 def _remotes(flow: Flow) -> list[Resource]:
     """The source's resources by their names on the target. A class of one's own may give any name."""
     base = without_rules(flow.policy)
-    if isinstance(base, OwnPolicy):
+    if isinstance(base, CustomPolicy):
         return [Resource(ResourceType.TOPIC, WILDCARD)]
     rules = flow.policy.rules if isinstance(flow.policy, RenamingPolicy) else ()
     found = [_by_rule(ResourceType.TOPIC, rule) for _, renames in rules for rule in renames.rules]

@@ -35,7 +35,6 @@ from heliograph.ledger.records.lease import Lease, LeaseState
 from heliograph.ledger.records.loss import Loss
 from heliograph.ledger.translation import neighbours_in
 from heliograph.names.policies import HEARTBEATS
-from heliograph.render import Row
 from heliograph.views.conditions import (
     Facts,
     FlowCondition,
@@ -44,6 +43,7 @@ from heliograph.views.conditions import (
     conditions_without_target,
     worst,
 )
+from heliograph.views.rows import Row
 
 STANDBY_S = 3 * lease_holder.STANDBY_S
 """One who has not said for so long that he waits does not."""

@@ -20,8 +20,8 @@ from heliograph.ledger.records.loss import Loss
 from heliograph.ledger.records.trouble import WHOLE_TOPIC
 from heliograph.names.filters import NameFilter
 from heliograph.names.policies import is_cycle, is_own_internal_topic
-from heliograph.render import Row
 from heliograph.views.differences import ConfigDifference
+from heliograph.views.rows import Row
 
 
 class TopicState(StrEnum):

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from heliograph import run as run_module
 from heliograph.cli.options import exact
+from heliograph.cli.render import OutputFormat, render_rows
 from heliograph.cli.views import _show_groups
 from heliograph.control.groups_left_out import LeftOut
 from heliograph.errors import ConfigError, GroupRefused, NameRefused, Unreachable, named
 from heliograph.kafka.cluster import refused
 from heliograph.logs import LineFormatter, start_log
-from heliograph.render import OutputFormat, render_rows
 from heliograph.text import printable, printable_lines, some_of
 from heliograph.views.groups import read_groups
 from heliograph.views.status import FlowStatus

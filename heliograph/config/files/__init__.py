@@ -1,1 +1,1 @@
-"""The files that people bring, read: property files, resources, and what both are made into."""
+"""Readers of configuration files: property files, resources, and the common parts that both become."""

@@ -1,7 +1,7 @@
-"""How a key of a property file reaches a flow: MM2's layers, in its order. No types, no defaults of values.
+"""Applies MM2's layers: how a key of a property file reaches a flow, in MM2's order. No types, no defaults of values.
 
-The connector's configuration: top level < cluster-derived < `A->B.`. The worker's: the target's keys
-< some top-level prefixes. Every derived key keeps the entry it came from, and so its place.
+The connector's configuration: top level < cluster-derived < `A->B.`. The worker's: the target's keys < some top-level
+prefixes. Every derived key keeps the entry it came from, and so its file position.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ WORKER_PREFIXES = (
     "offset.storage", "config.storage", "status.storage", "key.converter", "value.converter", "header.converter",
     "task", "worker", "replication.policy",
 )  # fmt: skip
-"""Top-level keys that begin so reach the worker, even against the target's own ones."""
+"""Prefixes of top-level keys that reach the worker, even against the target's own ones."""
 
 OWN_FAMILIES = ("topic.rename.", "group.rename.", "python.", "start.position.")
-"""Keys of ours that begin so reach every flow from the top level."""
+"""Prefixes of heliograph's own keys that reach every flow from the top level."""
 
 BYTE_ARRAY_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
 CONNECTOR_PACKAGE = "org.apache.kafka.connect.mirror"
@@ -27,11 +27,11 @@ CONNECTOR_PACKAGE = "org.apache.kafka.connect.mirror"
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The raw keys, sorted by what they are written under."""
+    """The raw keys, sorted by the prefix they are written under."""
 
     top: Config
     clusters: dict[str, Config]
-    """Each cluster's keys, its connection settings copied to each kind of client."""
+    """Each cluster's keys, with its connection settings copied to each kind of client."""
     flows: dict[tuple[str, str], Config]
     for_connectors: Config
     """Top-level keys that every connector gets."""
@@ -42,7 +42,7 @@ class Layers:
 def make_layers(
     entries: Mapping[str, ConfigEntry], aliases: Collection[str], connector_names: Collection[str]
 ) -> Layers:
-    """Sort the keys; `connector_names` are those that a connector takes from the top level."""
+    """Sorts the keys; `connector_names` are those that a connector takes from the top level."""
     known = frozenset(aliases)
     clusters: dict[str, Config] = {alias: {} for alias in aliases}
     flows: dict[tuple[str, str], Config] = {}
@@ -63,7 +63,7 @@ def make_layers(
 
 
 def pair_starts(layers: Layers, source: str, target: str) -> bool:
-    """Whether MM2 would start anything for the pair: it is enabled, or has heartbeats."""
+    """Tells whether MM2 would start anything for the pair: it is enabled, or has heartbeats."""
     flow = layers.flows.get((source, target), {})
     return _java_boolean(flow.get("enabled"), default=False) or _java_boolean(
         flow.get("emit.heartbeats.enabled"), default=heartbeats_everywhere(layers)
@@ -71,7 +71,7 @@ def pair_starts(layers: Layers, source: str, target: str) -> bool:
 
 
 def heartbeats_everywhere(layers: Layers) -> bool:
-    """Whether pairs have heartbeats that say nothing about them."""
+    """Tells whether pairs without keys of their own have heartbeats."""
     return _java_boolean(layers.top.get("emit.heartbeats.enabled"), default=True)
 
 
@@ -91,7 +91,7 @@ def worker_config(layers: Layers, source: str, target: str) -> Config:
 
 
 def connector_config(layers: Layers, source: str, target: str, connector: Connector = Connector.SOURCE) -> Config:
-    """What a connector of the flow is given."""
+    """Collects the keys that a connector of the flow gets."""
     defaults = {
         "name": connector.value,
         "connector.class": f"{CONNECTOR_PACKAGE}.{connector.value}",

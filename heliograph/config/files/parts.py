@@ -1,7 +1,7 @@
-"""What both front ends make of a file: for each cluster and each flow the keys that its readers get.
+"""Defines what both front ends make of a file: for each cluster and each flow the keys that its readers get.
 
-Values are still texts, each with its place. The properties give all connectors of a flow the same keys,
-a resource gives each its own; an absent connector does not run.
+Values are still texts, each with its file position. A property file gives all connectors of a flow the same keys, a
+resource gives each its own; an absent connector does not run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROLES = ("consumer", "producer", "admin")
 
 
 class Connector(StrEnum):
-    """MM2's three connectors of a flow."""
+    """The three connectors that MM2 runs for a flow."""
 
     SOURCE = "MirrorSourceConnector"
     CHECKPOINT = "MirrorCheckpointConnector"
@@ -26,7 +26,7 @@ class Connector(StrEnum):
 
 
 class ConnectorState(StrEnum):
-    """Whether a connector is to run."""
+    """Whether a connector should run."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -38,13 +38,13 @@ class FlowParts:
     source: str
     target: str
     worker: Config
-    """What MM2's worker on the target gets: storage topics, the data's producer."""
+    """The keys of MM2's worker on the target: storage topics, the producer of the copies."""
     connectors: Mapping[Connector, Config]
     source_cluster: Config = field(default_factory=dict)
     target_cluster: Config = field(default_factory=dict)
     """The keys of the two clusters, as in `Parts.clusters`."""
     states: Mapping[Connector, ConnectorState] = field(default_factory=dict)
-    """Of connectors that are not to run now."""
+    """States of the connectors that are not running."""
     place: FilePlace | None = None
 
     @property
@@ -53,13 +53,13 @@ class FlowParts:
 
     @property
     def first_connector(self) -> Config:
-        """The keys of the connector that speaks for the flow: the source connector, if it has one."""
+        """Returns the keys of the connector that speaks for the flow: the source connector, if it has one."""
         return next((self.connectors[kind] for kind in Connector if kind in self.connectors), {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorResource:
-    """A `KafkaMirrorMaker2` document; `pods` has the fields that concern its pods, for a later rendering."""
+    """A `KafkaMirrorMaker2` document; `pods` keeps the fields that concern its pods."""
 
     name: str
     namespace: str
@@ -72,17 +72,17 @@ class Parts:
     """One property file, or one document of a resource file."""
 
     clusters: Mapping[str, Config]
-    """Each cluster's keys, its connection settings copied to each kind of client."""
+    """Each cluster's keys, with its connection settings copied to each kind of client."""
     flows: tuple[FlowParts, ...]
     top: Config
-    """What concerns the whole mirror: `spark.*`, `epoch.ms`."""
+    """Keys of the whole mirror: `spark.*`, `epoch.ms`."""
     heartbeats_everywhere: bool = False
-    """Pairs of clusters without a flow have heartbeats too, as MM2 started from a property file does."""
+    """Whether pairs of clusters without a flow have heartbeats too, as in an MM2 started from a property file."""
     resource: MirrorResource | None = None
 
 
 def with_client_copies(cluster: Config, top: Mapping[str, ConfigEntry]) -> Config:
-    """A cluster's keys, with its connection settings copied to each kind of client that lacks them."""
+    """Returns a cluster's keys, with its connection settings copied to each kind of client that lacks them."""
     config = dict(cluster)
     for name in CLIENT_NAMES:
         for entry in (cluster.get(name), top.get(name)):
@@ -93,22 +93,22 @@ def with_client_copies(cluster: Config, top: Mapping[str, ConfigEntry]) -> Confi
 
 
 def sided(config: Config, side: str) -> Config:
-    """A cluster's keys as a connector gets them for its source or target."""
+    """Returns a cluster's keys as a connector gets them for its source or target."""
     return {(f"{side}.{key}" if key.startswith(ROLES) else f"{side}.cluster.{key}"): e for key, e in config.items()}
 
 
 def under(config: Mapping[str, ConfigEntry], prefix: str) -> Config:
-    """The keys below a prefix, without it."""
+    """Returns the keys below a prefix, without it."""
     return {key[len(prefix) :]: entry for key, entry in config.items() if key.startswith(prefix) and key != prefix}
 
 
 def source_connection(flow: FlowParts) -> Config:
-    """Connection settings of the source that the flow overrides: `A->B.source.cluster.*`."""
+    """Collects the connection settings of the source that the flow overrides: `A->B.source.cluster.*`."""
     return _overridden(flow.first_connector, flow.source_cluster, "source")
 
 
 def target_connection(flow: FlowParts) -> Config:
-    """Connection settings of the target that the flow overrides: `A->B.target.cluster.*`."""
+    """Collects the connection settings of the target that the flow overrides: `A->B.target.cluster.*`."""
     return _overridden(flow.first_connector, flow.target_cluster, "target")
 
 
@@ -123,7 +123,7 @@ def source_consumer(flow: FlowParts) -> Config:
 
 
 def target_producer(flow: FlowParts) -> Config:
-    """Collects the keys that reach the data's producer alone: the worker's, then the flow's overrides.
+    """Collects the keys that reach the producer of the copies alone: the worker's, then the flow's overrides.
 
     `A->B.producer.x` is not among them: in MM2 it reaches the producer of offset-syncs only.
     """
@@ -147,7 +147,7 @@ def _admin(connector: Config, cluster: Config, side: str) -> Config:
 
 
 def _own(config: Config, cluster: Config, *prefixes: str) -> Config:
-    """A client's keys under some prefixes, the last of which wins, without the copies of its cluster's."""
+    """Returns a client's keys under some prefixes, the last of which wins, without copies of its cluster's keys."""
     return {
         key: entry
         for prefix in prefixes
@@ -161,7 +161,7 @@ def default_entries(values: Mapping[str, str]) -> Config:
 
 
 def without_copies(config: Config) -> Config:
-    """A cluster's keys as written: without the copies of connection settings for each kind of client."""
+    """Returns a cluster's keys as written: without the copies of connection settings for each kind of client."""
     return {
         key: entry
         for key, entry in config.items()

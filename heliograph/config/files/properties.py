@@ -1,4 +1,4 @@
-"""Java `.properties` text to raw keys, each with its place, and lines back. No defaults and no meaning of keys."""
+"""Parses Java `.properties` text into raw keys with their file positions, and writes lines. Knows no key's meaning."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _PAIR = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
 _DROPPED = re.compile(r"(?<!\\)(?:\\\\)*\\([^tnrfu\\ :=#!\r\n])")
-"""A single backslash before a character that needs none: Java drops it."""
+"""A single backslash before a character that needs none; Java drops it."""
 
 
 def parse_properties(content: bytes, report: Report) -> Config:
-    """Parse the bytes of a file: all keys in order, of two equal ones the later.
+    """Parses the bytes of a file: all keys in order; the later of two equal keys wins.
 
     UTF-8 is read as such, where Java would read every byte as Latin-1.
     """
@@ -48,7 +48,7 @@ def _decode(content: bytes, report: Report) -> str:
 
 
 class _Logical(NamedTuple):
-    """What Java takes for one line: continued lines joined; `source` is how they are written."""
+    """One line as Java sees it: continued lines joined; `source` is the text as written."""
 
     text: str
     source: str
@@ -58,14 +58,17 @@ class _Logical(NamedTuple):
 def _entries(text: str, report: Report) -> Iterator[ConfigEntry]:
     for line in _logical_lines(text, report.file):
         pair = _PAIR.fullmatch(line.text)
-        assert pair is not None  # it takes any text
+        assert pair is not None  # the pattern matches any text
         entry = ConfigEntry(_unescaped(pair[1], line.place), _unescaped(pair[2], line.place), line.place)
         _warn_of_dropped_backslash(line.source, entry, report)
         yield entry
 
 
 def _logical_lines(text: str, file: str) -> Iterator[_Logical]:
-    """Without blank ones and comments. A line with nothing but a backslash is blank: what follows may be a comment."""
+    """Yields logical lines without blanks and comments.
+
+    A line with only a backslash is blank, so that a comment may follow it.
+    """
     lines = _LINE.findall(text)
     at = 0
     while at < len(lines):
@@ -89,7 +92,7 @@ def _unescaped(text: str, place: FilePlace) -> str:
     try:
         plain = unescape(text)
     except InvalidUEscapeError:
-        # What follows is not shown, nor the error chained: it may be a part of a password.
+        # The text that follows may be part of a password: it is not shown, and the error is not chained.
         raise ConfigError(
             "\\u without four hexadecimal digits",
             where=str(place),
@@ -119,12 +122,12 @@ def _warn_of_dropped_backslash(source: str, entry: ConfigEntry, report: Report) 
 
 
 def property_line(key: str, value: str) -> str:
-    """A key and its value as a line of a property file."""
+    """Writes a key and its value as a line of a property file."""
     return f"{escape(key)} = {_escaped(value)}"
 
 
 def _escaped(value: str) -> str:
-    """A value as Java reads it back: no more escapes than it needs, ASCII only."""
+    """Escapes a value for Java with as few escapes as possible, ASCII only."""
     text = (
         value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
     )

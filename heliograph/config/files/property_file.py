@@ -1,4 +1,4 @@
-"""The first front end: a property file of MM2's. Names its clusters and flows, checks every key, sorts the layers."""
+"""Reads an MM2 property file: names its clusters and flows, checks every key, sorts the layers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from heliograph.config.keys.values import split_list
 
 MAX_CLUSTERS = 5_000
 MAX_PAIRS = 2_500
-"""Of clusters that a top-level `enabled` turns into flows."""
+"""Maximum number of cluster pairs that a top-level `enabled` may turn into flows."""
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def read_mm2_file(entries: Config, report: Report) -> Parts | None:
-    """Raw keys to parts; None if not even the clusters are named."""
+    """Turns raw keys into parts; returns None if the file does not name its clusters."""
     aliases = _read_aliases(entries, report)
     if report.has_errors:
         return None
@@ -41,7 +41,7 @@ def read_mm2_file(entries: Config, report: Report) -> Parts | None:
         else:
             _report_unknown_flow(entry, aliases, report)
     if "enabled" in entries and len(aliases) ** 2 > MAX_PAIRS:
-        what = f'"enabled" makes flows of all pairs of {len(aliases)} clusters, which are too many'
+        what = f'"enabled" makes too many flows: all pairs of {len(aliases)} clusters'
         report.error("too-many-flows", what, entries["enabled"], remedy='write "A->B.enabled" for each flow')
         return None
     layers = make_layers(entries, aliases, CONNECTOR_NAMES)
@@ -73,7 +73,7 @@ def _read_aliases(entries: Mapping[str, ConfigEntry], report: Report) -> tuple[s
         return ()
     aliases = split_list(entry.value)
     if any(" " in alias or "\t" in alias for alias in aliases):
-        report.warn("blank-in-list", 'MM2 wants commas between the aliases of "clusters"', entry)
+        report.warn("blank-in-list", 'MM2 needs commas between the aliases of "clusters"', entry)
         aliases = tuple(part for alias in aliases for part in alias.split())
     if len(aliases) > MAX_CLUSTERS:
         report.error("too-many-clusters", f'"clusters" names more than {MAX_CLUSTERS} clusters', entry)
@@ -84,14 +84,14 @@ def _read_aliases(entries: Mapping[str, ConfigEntry], report: Report) -> tuple[s
         if times > 1:
             report.error("alias-twice", f'"clusters" names "{entry.reference or alias}" twice', entry)
         if not alias:
-            report.error("bad-alias", '"clusters" has an empty alias', entry, remedy="remove the surplus comma")
+            report.error("bad-alias", '"clusters" has an empty alias', entry, remedy="remove the extra comma")
         else:
             check_alias(alias, entry, report)
     return aliases
 
 
 def _places_of(key: str, aliases: Collection[str]) -> list[tuple[Where, str]]:
-    """The places a key may be meant for, the likeliest first; none for a flow of unknown clusters."""
+    """Lists where a key may belong, the likeliest first; nothing for a flow of unknown clusters."""
     found: list[tuple[Where, str]] = []
     at = key.find(".")
     while at >= 0:
@@ -119,7 +119,7 @@ def _report_unknown_flow(entry: ConfigEntry, aliases: Collection[str], report: R
 
 
 def _flow_pairs(layers: Layers) -> list[tuple[str, str]]:
-    """Flows written in the file, and those that a top-level `enabled` turns on."""
+    """Lists the flows written in the file, and those that a top-level `enabled` turns on."""
     if "enabled" in layers.top:
         return [(source, target) for source in layers.clusters for target in layers.clusters if source != target]
     rank = {alias: index for index, alias in enumerate(layers.clusters)}

@@ -1,8 +1,8 @@
-"""The second front end: `KafkaMirrorMaker2` resources of Strimzi, AMQ Streams and IBM Event Streams.
+"""Reads `KafkaMirrorMaker2` resources of Strimzi, AMQ Streams and IBM Event Streams.
 
-Each document becomes parts, with the keys that Strimzi would give to the worker and to each connector, and
-with its defaults. A connector whose block is absent does not run. References to secrets become placeholders,
-which are resolved like those of a property file.
+Each document becomes parts, with the keys and defaults that Strimzi would give to the worker and to each connector. A
+connector whose block is absent does not run. References to secrets become placeholders, which are resolved like those
+of a property file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from heliograph.config.secrets import Resolver
 GROUPS = ("kafka.strimzi.io", "eventstreams.ibm.com")
 VERSIONS = ("v1alpha1", "v1beta1", "v1beta2", "v1")
 ANNOTATION = "heliograph/"
-"""Settings of the whole mirror stand in annotations that begin so."""
+"""Prefix of the annotations that hold settings of the whole mirror."""
 
 KIND = "KafkaMirrorMaker2"
 _BLOCKS = {
@@ -81,7 +81,7 @@ _OF_WORKER = (Scope.WORKER, Scope.WORKER_OR_TOP)
 
 
 def read_resources(documents: list[Node], report: Report, resolver: Resolver) -> list[Parts]:
-    """The parts of every mirror among the documents; others are passed over with a word."""
+    """Returns the parts of every mirror among the documents; documents of other kinds are ignored with a notice."""
     found = [document for node in documents for document in _unpack(node)]
     parts: list[Parts] = []
     for document in found:
@@ -100,10 +100,10 @@ def read_resources(documents: list[Node], report: Report, resolver: Resolver) ->
                 "no-kind",
                 'the document has no "kind"',
                 document.place,
-                remedy=f'write "kind: {KIND}" and its apiVersion; look at the indentation',
+                remedy=f'write "kind: {KIND}" and its apiVersion; check the indentation',
             )
         else:
-            what = f'a document of kind "{kind or "unknown"}" ({version or "no apiVersion"}) is passed over'
+            what = f'a document of kind "{kind or "unknown"}" ({version or "no apiVersion"}) is ignored'
             report.inform("other-document", what, document.place)
     if not parts and not report.has_errors:
         report.error("no-mirror", f"no document of the file is a {KIND}", remedy="give a file that has one")
@@ -111,7 +111,7 @@ def read_resources(documents: list[Node], report: Report, resolver: Resolver) ->
 
 
 def _unpack(node: Node) -> list[Map]:
-    """A document, or those of a `kind: List`."""
+    """Returns the document, or the items of a `kind: List`."""
     if not isinstance(node, Map):
         return []
     items = node.get("items")
@@ -121,7 +121,7 @@ def _unpack(node: Node) -> list[Map]:
 
 
 class _Document:
-    """One `KafkaMirrorMaker2`."""
+    """Reads one `KafkaMirrorMaker2` document."""
 
     def __init__(self, document: Map, report: Report, resolver: Resolver) -> None:
         self._document = document
@@ -143,7 +143,7 @@ class _Document:
         spec = self._nodes.map(self._document, "spec", "the document")
         if spec is None:
             self._report.error(
-                "no-spec", 'the document has no "spec"', self._document.place, remedy="look at the indentation"
+                "no-spec", 'the document has no "spec"', self._document.place, remedy="check the indentation"
             )
             return None
         roles = check_fields(spec, SPEC, "spec", self._report)
@@ -169,11 +169,11 @@ class _Document:
         )
 
     def _check_layout(self, node: Map, path: str) -> None:
-        """Each version reads only the fields of its own layout."""
+        """Warns of fields that belong to the layout of another version: this version does not read them."""
         for name in (OLD_ONLY if self._is_v1 else V1_ONLY) & node.items.keys():
             other = "versions before v1" if self._is_v1 else "v1"
             what = f'"{path}.{name}" has no effect here: it belongs to {other}'
-            self._report.warn("wrong-version", what, node.keys[name], remedy="look at the apiVersion")
+            self._report.warn("wrong-version", what, node.keys[name], remedy="check the apiVersion")
 
     # -- clusters ------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class _Document:
         return clusters
 
     def _declare_providers(self, spec: Map) -> None:
-        """Before anything is resolved: a worker's providers serve all clusters and connectors."""
+        """Declares a worker's config providers before anything is resolved: they serve all clusters and connectors."""
         mirrors = [mirror for mirror, _ in self._nodes.maps(spec, "mirrors", "spec")]
         blocks = [mirror.get(field) for mirror in mirrors for field in _BLOCKS]
         for node in (*(node for node, _ in self._cluster_nodes(spec)), *blocks):
@@ -216,7 +216,7 @@ class _Document:
         return found
 
     def _cluster(self, node: Map, alias: str, path: str, *, is_connect: bool) -> Config:
-        """A cluster's keys as in a property file: connection settings, then its own configuration."""
+        """Returns a cluster's keys as in a property file: connection settings, then its own configuration."""
         config: Config = {}
 
         def put(key: str, value: str, place: FilePlace | None) -> ConfigEntry:
@@ -234,14 +234,14 @@ class _Document:
         own = self._nodes.map(node, "config", path)
         for key, entry in self._config(own, f"{path}.config", alias).items():
             if self._is_forbidden(key):
-                self._warn_ignored(entry, "it stands in a field of its own")
+                self._warn_ignored(entry, "use the field for it")
             elif not is_connect and key.startswith(("consumer.", "producer.", "admin.")):
                 self._warn_ignored(entry, "write it in the config of sourceConnector")
             else:
                 check_entry(entry, [(Where.CLUSTER, key)], (), self._report)
                 config[key] = entry
                 if not is_connect and key != "client.id" and key in DEFAULTS and DEFAULTS[key].scope in _OF_WORKER:
-                    what = f'"{key}" has no effect at this place: the mirror does not run on "{alias}"'
+                    what = f'"{key}" has no effect here: the mirror does not run on "{alias}"'
                     self._report.inform("wrong-place", what, entry, remedy="write it in the config of the target")
         return with_client_copies(config, {})
 
@@ -250,10 +250,10 @@ class _Document:
         return key.startswith(forbidden) and key not in ALLOWED_IN_CONFIG
 
     def _warn_ignored(self, entry: ConfigEntry, remedy: str) -> None:
-        self._report.warn("wrong-place", f'"{entry.key}" has no effect at this place', entry, remedy=remedy)
+        self._report.warn("wrong-place", f'"{entry.key}" has no effect here', entry, remedy=remedy)
 
     def _connect_cluster(self, spec: Map, clusters: Mapping[str, Config]) -> str | None:
-        """The alias of the cluster that all flows end in."""
+        """Returns the alias of the cluster that all flows end in."""
         if self._is_v1:
             target = self._nodes.map(spec, "target", "spec")
             if target is None:
@@ -319,7 +319,7 @@ class _Document:
         return alias.value if alias is not None else None
 
     def _ends_in(self, connect: str, mirror: Map, path: str) -> bool:
-        """Whether a mirror's target is the cluster that it runs on; says it if not."""
+        """Tells whether a mirror's target is the cluster that it runs on; reports an error if not."""
         if self._is_v1:
             return True
         target = self._nodes.required(mirror, "targetCluster", path)
@@ -379,13 +379,13 @@ class _Document:
     def _say_absent(self, kind: Connector, flow: str, mirror: Map) -> None:
         without = {
             Connector.SOURCE: "nothing is copied",
-            Connector.CHECKPOINT: "no consumer group is carried over",
+            Connector.CHECKPOINT: "no consumer group is synced",
             Connector.HEARTBEAT: "no heartbeats are written",
         }
         self._report.inform("connector-absent", f"{flow} has no {kind}: {without[kind]}", mirror.place)
 
     def _patterns(self, mirror: Map, path: str) -> Config:
-        """The pattern fields, which Strimzi gives to every connector, against what its config says."""
+        """Collects the pattern fields; Strimzi gives them to every connector, against what its config says."""
         patterns: Config = {}
         for field, key in PATTERNS.items():
             node = mirror.get(field)
@@ -413,7 +413,7 @@ class _Document:
         return config
 
     def _auto_restart(self, kind: Connector, block: Map, where: str) -> Config:
-        """That of the source connector is the flow's; jobs beside the copying never fail for good."""
+        """Reads `autoRestart`: the source connector's is the flow's; the other connectors are always restarted."""
         field, path = self._nodes.map(block, "autoRestart", where), f"{where}.autoRestart"
         if field is None:
             return {}
@@ -426,7 +426,7 @@ class _Document:
                 check_entry(config[key], [(Where.FLOW, key)], (), self._report)
         if kind is Connector.SOURCE:
             return config
-        note = f'"{path}" has no effect here: this connector\'s work is tried again for ever'
+        note = f'"{path}" has no effect here: this connector is always restarted'
         self._report.inform("resource-field", note, block.keys["autoRestart"])
         return {}
 
@@ -448,7 +448,7 @@ class _Document:
     # -- annotations ---------------------------------------------------------------------
 
     def _top(self, metadata: Map | None) -> Config:
-        """Settings of the whole mirror: `heliograph/epoch.ms` and its like."""
+        """Reads settings of the whole mirror: `heliograph/epoch.ms` and others with this prefix."""
         annotations = metadata.get("annotations") if metadata is not None else None
         if not isinstance(annotations, Map):
             return {}
@@ -470,7 +470,7 @@ class _Document:
 
 
 def _answer_version_1(document: Map, report: Report) -> None:
-    """MirrorMaker 1 has one consumer, one producer and a list of topics, and keeps names."""
+    """Reports a MirrorMaker 1 resource and shows its equivalent: one flow that keeps names."""
     spec = document.get("spec")
     consumer, producer = (spec.get(side) if isinstance(spec, Map) else None for side in ("consumer", "producer"))
     sides = [node if isinstance(node, Map) else None for node in (consumer, producer)]
@@ -491,7 +491,7 @@ def _answer_version_1(document: Map, report: Report) -> None:
     indented = "".join(f"\n    {line}" for line in equivalent.splitlines())
     report.error(
         "mirror-maker-1",
-        "this is a KafkaMirrorMaker, version 1, which is not run here",
+        "this is a KafkaMirrorMaker, version 1, which is not supported",
         document.place,
         remedy=f"its equivalent, besides security, is:{indented}",
     )

@@ -1,4 +1,4 @@
-"""The fields of a `KafkaMirrorMaker2` resource, all versions together: which are known where, what each is here."""
+"""Lists the fields of a `KafkaMirrorMaker2` resource, all versions together: where each is known, what it does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heliograph.config.findings import FilePlace, Report
 
 
 class FieldRole(StrEnum):
-    """What a field is here."""
+    """The effect of a field."""
 
     READ = "read"
     PODS = "concerns its pods and is kept for them"
@@ -23,7 +23,7 @@ R, P, N, L = FieldRole.READ, FieldRole.PODS, FieldRole.POINTLESS, FieldRole.LATE
 
 DOCUMENT = dict.fromkeys(("apiVersion", "kind", "metadata", "spec"), R) | {"status": N}
 METADATA = dict.fromkeys(("name", "namespace", "labels", "annotations"), R)
-"""Those that people write; Kubernetes adds others, so this level is not checked."""
+"""Metadata fields that people write; Kubernetes adds others, so this level is not checked."""
 SPEC = {
     **dict.fromkeys(("replicas", "connectCluster", "clusters", "target", "mirrors"), R),
     **dict.fromkeys(
@@ -42,7 +42,7 @@ STORAGE = {
     "statusStorageTopic": "status.storage.topic",
     "offsetStorageTopic": "offset.storage.topic",
 }
-"""Fields of the `v1` target, and the worker's keys they stand for."""
+"""Fields of the `v1` target with the worker's keys that they stand for."""
 TARGET = CLUSTER | dict.fromkeys(STORAGE, R)
 PATTERNS = {
     "topicsPattern": "topics",
@@ -77,7 +77,7 @@ AUTO_RESTART = {
     "maxRestarts": "auto.restart.max.restarts",
     "maxBackoffMinutes": "auto.restart.max.backoff.minutes",
 }
-"""Fields of `autoRestart`, and the keys they stand for."""
+"""Fields of `autoRestart` with the keys that they stand for."""
 TLS = {"trustedCertificates": R}
 CERTIFICATE = dict.fromkeys(("secretName", "certificate", "pattern"), R)
 CERTIFICATE_AND_KEY = dict.fromkeys(("secretName", "certificate", "key"), R)
@@ -132,7 +132,7 @@ LEVELS: dict[str, Mapping[str, FieldRole]] = {
 
 
 def check_fields(node: Map, known: Mapping[str, FieldRole], path: str, report: Report) -> dict[str, FieldRole]:
-    """Report what is not known here; gives the roles of the fields that are there."""
+    """Reports unknown fields; returns the roles of the known fields that are present."""
     found: dict[str, FieldRole] = {}
     for name, place in node.keys.items():
         role = known.get(name)
@@ -150,19 +150,19 @@ def _report_unknown(name: str, known: Mapping[str, FieldRole], path: str, place:
     levels = {level: fields for level, fields in LEVELS.items() if fields is not known}
     elsewhere = [level for level, fields in levels.items() if name in fields]
     if elsewhere:
-        hint = f"it belongs into {' or '.join(elsewhere)}: look at the indentation"
+        hint = f"it belongs to {' or '.join(elsewhere)}: check the indentation"
         report.error("misplaced-field", what, place, remedy=hint)
     elif "." in name:
-        hint = 'a key with a dot belongs into "config": look at the indentation'
+        hint = 'a key with a dot belongs to "config": check the indentation'
         report.error("misplaced-field", what, place, remedy=hint)
     elif near := _closest(name, known, 0.6):
         report.error("misspelt-key", what, place, remedy=f'did you mean "{near}"?')
     elif far := _closest(name, (field for fields in levels.values() for field in fields), 0.75):
         level = next(level for level, fields in levels.items() if far in fields)
-        hint = f'did you mean "{far}" of {level}? look at the indentation'
+        hint = f'did you mean "{far}" of {level}? check the indentation'
         report.error("misspelt-key", what, place, remedy=hint)
     else:
-        report.warn("unknown-key", what, place, remedy="look at the spelling and the indentation")
+        report.warn("unknown-key", what, place, remedy="check the spelling and the indentation")
 
 
 def _closest(name: str, fields: Iterable[str], cutoff: float) -> str:

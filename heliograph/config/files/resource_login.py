@@ -1,4 +1,4 @@
-"""`tls` and `authentication` of a resource's cluster, as the keys of Kafka's clients. Secrets become placeholders."""
+"""Translates a resource's `tls` and `authentication` to Kafka client keys. Secrets become placeholders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from heliograph.config.keys.key_check import check_entry
 from heliograph.config.secrets import secret_reference
 
 Put = Callable[[str, str, FilePlace | None], ConfigEntry]
-"""Takes a key of a cluster with its value and place; gives it with its secrets resolved."""
+"""Takes a key of a cluster with its value and file position; returns the entry with its secrets resolved."""
 
 _SASL_MODULES = {
     "plain": ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
@@ -40,14 +40,14 @@ _OAUTH_KEYS = {
 
 
 class SecurityReader:
-    """Reads what a cluster says of its security."""
+    """Reads the security fields of a cluster."""
 
     def __init__(self, nodes: NodeReader) -> None:
         self._nodes = nodes
         self._report = nodes.report
 
     def read(self, node: Map, path: str, put: Put) -> None:
-        """Put the keys of a cluster's `tls` and `authentication`."""
+        """Puts the keys of a cluster's `tls` and `authentication`."""
         has_tls = "tls" in node.items
         tls = self._nodes.map(node, "tls", path)
         if tls is not None:
@@ -61,14 +61,14 @@ class SecurityReader:
         if authentication is not None:
             has_sasl = self._authentication(authentication, f"{path}.authentication", put)
             if text_of(authentication, "type") == "tls" and not has_tls:
-                what = f'"{path}.authentication" has a certificate that is not used without tls'
+                what = f'"{path}.authentication" has a certificate, which needs tls'
                 self._report.warn("no-tls", what, key_place(node, "authentication"), remedy='write "tls: {}"')
         protocol = ("SASL_" if has_sasl else "") + ("SSL" if has_tls else "PLAINTEXT")
         if protocol != "PLAINTEXT":
             put("security.protocol", protocol, key_place(node, "tls" if has_tls else "authentication"))
 
     def _trusted(self, node: Map, field: str, path: str) -> str:
-        """The certificates of a list, as placeholders."""
+        """Returns the certificates of a list, as placeholders."""
         references = []
         for certificate, where in self._nodes.maps(node, field, path):
             check_fields(certificate, CERTIFICATE, where, self._report)
@@ -81,7 +81,7 @@ class SecurityReader:
         return "\n".join(references)
 
     def _authentication(self, node: Map, path: str, put: Put) -> bool:
-        """Put the keys of an authentication; whether it is SASL."""
+        """Puts the keys of an authentication; tells whether it is SASL."""
         roles = check_fields(node, AUTHENTICATION, path, self._report)
         kind = self._nodes.required(node, "type", path)
         if kind is None:
@@ -131,7 +131,7 @@ class SecurityReader:
         put("ssl.keystore.key", secret_reference(secret.value, key.value), key.place)
 
     def _oauth(self, node: Map, path: str, put: Put) -> None:
-        """By the keys of Kafka's own clients, which need no class of Strimzi's."""
+        """Puts the OAuth keys of Kafka's own clients, which need no class of Strimzi's."""
         put("sasl.mechanism", "OAUTHBEARER", node.place)
         put("sasl.login.callback.handler.class", _OAUTH_HANDLER, node.place)
         for field, key in _OAUTH_KEYS.items():
@@ -153,7 +153,7 @@ class SecurityReader:
         put("sasl.jaas.config", _jaas(_OAUTH_MODULE, options), node.place)
 
     def _secret(self, node: Map, field: str, key_field: str, known: Mapping[str, FieldRole], path: str) -> str | None:
-        """A reference `{secretName, <key_field>}` as a placeholder."""
+        """Returns a reference `{secretName, <key_field>}` as a placeholder."""
         inner = self._nodes.map(node, field, path)
         if inner is None:
             self._report.error("missing-field", f'"{path}.{field}" is missing', node.place)

@@ -1,4 +1,4 @@
-"""A resource's nodes read as what they should be; what is not is reported with its place. Knows no field."""
+"""Reads YAML nodes as the expected types and reports the others with their file positions. Knows no field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class NodeReader:
         self.report = report
 
     def map(self, parent: Map, name: str, path: str) -> Map | None:
-        """A mapping below a node; an empty one for an empty field."""
+        """Returns a mapping below a node; an empty one for an empty field."""
         node = parent.get(name)
         if node is None or isinstance(node, Map):
             return node
@@ -24,18 +24,18 @@ class NodeReader:
             "bad-value",
             f'"{path}.{name}" must have fields of its own',
             node.place,
-            remedy="look at the indentation",
+            remedy="check the indentation",
         )
         return None
 
     def warn_empty(self, parent: Map, name: str, path: str) -> None:
-        """Where it matters whether a field is there: Kubernetes drops one without a value."""
+        """Warns of a field without a value where its presence matters: Kubernetes drops it."""
         if is_empty(parent.get(name)):
             what = f'"{path}.{name}" is empty, which Kubernetes takes as absent'
             self.report.warn("empty-field", what, parent.keys[name], remedy=f'write "{name}: {{}}"')
 
     def maps(self, parent: Map, name: str, path: str) -> list[tuple[Map, str]]:
-        """The mappings of a list below a node, each with its path."""
+        """Returns the mappings of a list below a node, each with its path."""
         node = parent.get(name)
         if node is None or is_empty(node):
             return []
@@ -51,17 +51,17 @@ class NodeReader:
                 found.append((item, where))
             else:
                 self.report.error(
-                    "bad-value", f'"{where}" must have fields', item.place, remedy="look at the indentation"
+                    "bad-value", f'"{where}" must have fields', item.place, remedy="check the indentation"
                 )
         return found
 
     def scalar(self, node: Node, path: str) -> str | None:
-        """A text; a list of texts is joined with commas."""
+        """Returns a text; a list of texts is joined with commas."""
         if isinstance(node, Scalar):
             return node.text or ""
         if isinstance(node, Sequence) and all(isinstance(item, Scalar) for item in node.items):
             return ",".join(item.text or "" for item in node.items if isinstance(item, Scalar))
-        self.report.error("bad-value", f'"{path}" must be a single value', node.place, remedy="look at the indentation")
+        self.report.error("bad-value", f'"{path}" must be a single value', node.place, remedy="check the indentation")
         return None
 
     def required(self, parent: Map, name: str, path: str) -> ConfigEntry | None:

@@ -1,5 +1,8 @@
-"""YAML text to a tree whose every node knows its place. Made from the parser's events, so that nothing is
-constructed, nesting costs no stack, and a file that expands without end is refused before it does."""
+"""Parses YAML text into a tree whose nodes know their file positions.
+
+The tree is made from the parser's events: no object is constructed, nesting needs no stack, and a file that expands
+without end is refused before it does.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from heliograph.errors import ConfigError
 
 MAX_DEPTH = 60
 MAX_NODES = 100_000
-"""Of a file with its aliases expanded; a resource of 1,000 mirrors has 30,000."""
+"""Maximum number of nodes of a file with its aliases expanded; a resource of 1,000 mirrors has 30,000."""
 MAX_KEY = 500
-"""Characters of a key."""
+"""Maximum length of a key in characters."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?[0-9][0-9_]*")
@@ -25,7 +28,7 @@ _resolver = yaml.resolver.Resolver()
 
 @dataclass(slots=True)
 class Scalar:
-    """A value as text; booleans are `true` and `false` however they are written. None: empty, or `null`."""
+    """A value as text; booleans are always `true` and `false`; None is an empty value or `null`."""
 
     text: str | None
     place: FilePlace
@@ -45,7 +48,7 @@ class Mapping:
     place: FilePlace
     items: dict[str, Node] = field(default_factory=dict)
     keys: dict[str, FilePlace] = field(default_factory=dict)
-    """Where each key stands."""
+    """The file position of each key."""
     size: int = 1
 
     def get(self, name: str) -> Node | None:
@@ -56,7 +59,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def parse_documents(text: str, file: str) -> list[Node]:
-    """All documents of a file; empty ones are left out."""
+    """Parses all documents of a file; empty ones are left out."""
     try:
         return [node for node in _Builder(file).documents(text) if not (isinstance(node, Scalar) and node.text is None)]
     except yaml.MarkedYAMLError as error:
@@ -65,7 +68,7 @@ def parse_documents(text: str, file: str) -> list[Node]:
         raise ConfigError(
             f"not valid YAML: {error.problem or error.context}",
             where=str(place or file),
-            remedy="look at the indentation and the quotes of this line and the one before",
+            remedy="check the indentation and the quotes of this line and the one before",
             place=place,
         ) from None  # not chained: that error may quote the text around, secrets included
     except yaml.YAMLError as error:
@@ -79,7 +82,7 @@ class _Open:
     node: Sequence | Mapping
     anchor: str | None
     key: Scalar | None = None
-    """Of a mapping: the key whose value comes next."""
+    """The key of a mapping whose value comes next."""
     merged: list[Node] = field(default_factory=list)
 
 
@@ -89,10 +92,10 @@ class _Builder:
         self._anchors: dict[str, Node] = {}
         self._open: list[_Open] = []
         self._done = 0
-        """Nodes of the documents before."""
+        """Number of nodes in the documents before this one."""
 
     def documents(self, text: str) -> Iterator[Node]:
-        """Build each document from the events, with a stack of what is open."""
+        """Builds each document from the events, with a stack of open collections."""
         for event in yaml.parse(text, Loader=_LOADER):
             done: Node | None = None
             if isinstance(event, yaml.DocumentStartEvent):
@@ -132,7 +135,7 @@ class _Builder:
         return closed.node
 
     def _remember(self, anchor: str | None, node: Node) -> None:
-        """Only what is whole has an anchor, so that nothing can contain itself."""
+        """Remembers an anchor once its node is complete, so that nothing can contain itself."""
         if anchor:
             self._anchors[anchor] = node
 
@@ -173,7 +176,7 @@ def _refusal(what: str, place: FilePlace) -> ConfigError:
 
 
 def _apply_merges(mapping: Mapping, merged_ones: list[Node]) -> None:
-    """`<<: *anchor`: keys of the other mapping that this one lacks."""
+    """Applies `<<: *anchor`: adds keys of the other mapping that this one lacks."""
     for merged in merged_ones:
         for other in merged.items if isinstance(merged, Sequence) else [merged]:
             if isinstance(other, Mapping):
@@ -197,7 +200,7 @@ def _scalar(event: yaml.ScalarEvent, place: FilePlace) -> Scalar:
 
 
 def to_plain(node: Node) -> object:
-    """The tree as dictionaries, lists and texts, for what is only kept."""
+    """Turns the tree into dictionaries, lists and texts, for parts that are only stored."""
     if isinstance(node, Scalar):
         return node.text
     if isinstance(node, Sequence):

@@ -1,1 +1,1 @@
-"""Every key that there is: the table, its types and values, and the check of a key that somebody wrote."""
+"""Knows every key: the table, types and values, and the check of a written key."""

@@ -1,24 +1,24 @@
-"""The keys of Kafka's own clients: which of them act here, and why the others do not."""
+"""Lists the keys of Kafka's own clients: which have an effect here, and why the others do not."""
 
 from __future__ import annotations
 
 from heliograph.config.keys.client_settings import CONNECTION, ROLES, ValueKind
 from heliograph.config.keys.key import Effect, Key, Scope, row
 
-_MAX_AGE = "when leaders are asked for again, of another broker, although nothing failed (default 300000)"
+_MAX_AGE = "how often metadata is refreshed although nothing failed (default 300000)"
 _HONOURED: dict[str, dict[str, str]] = {
     "": {
-        "bootstrap.servers": "where the cluster is found",
-        "security.protocol": "how the cluster is reached",
+        "bootstrap.servers": "the brokers to connect to first",
+        "security.protocol": "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
         "ssl.truststore.location": "a store with the certificates to trust; without one the system's are trusted",
         "ssl.truststore.password": "its password",
-        "ssl.truststore.type": "JKS, PKCS12 or PEM; seen from the content anyway",
-        "ssl.truststore.certificates": "the certificates themselves, in PEM form",
+        "ssl.truststore.type": "JKS, PKCS12 or PEM; detected from the content anyway",
+        "ssl.truststore.certificates": "the trusted certificates, in PEM form",
         "ssl.keystore.location": "a store with our own certificate and key",
         "ssl.keystore.password": "its password",
-        "ssl.keystore.type": "JKS, PKCS12 or PEM; seen from the content anyway",
-        "ssl.keystore.certificate.chain": "our certificate itself, in PEM form, with its chain",
-        "ssl.keystore.key": "our key itself, in PEM form",
+        "ssl.keystore.type": "JKS, PKCS12 or PEM; detected from the content anyway",
+        "ssl.keystore.certificate.chain": "our certificate with its chain, in PEM form",
+        "ssl.keystore.key": "our private key, in PEM form",
         "ssl.key.password": "password of our key",
         "ssl.protocol": "lowest TLS version: TLSv1.2 or TLSv1.3",
         "ssl.enabled.protocols": "the TLS versions to use",
@@ -35,10 +35,10 @@ _HONOURED: dict[str, dict[str, str]] = {
         "isolation.level": "`read_committed`: leave out aborted transactions",
         "auto.offset.reset": "where a partition without a position begins",
         "client.rack": "fetch from the nearest replica",
-        "fetch.max.bytes": "most bytes of one answer",
-        "fetch.min.bytes": "least bytes of one answer",
-        "fetch.max.wait.ms": "longest wait for them",
-        "max.partition.fetch.bytes": "most bytes of one partition in an answer",
+        "fetch.max.bytes": "maximum bytes of one response",
+        "fetch.min.bytes": "minimum bytes of one response",
+        "fetch.max.wait.ms": "longest wait for the minimum",
+        "max.partition.fetch.bytes": "maximum bytes of one partition in a response",
         "metadata.max.age.ms": _MAX_AGE,
     },
     "producer": {
@@ -91,13 +91,13 @@ _POINTLESS: dict[str, str] = {
     ),
     **dict.fromkeys(
         ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
-        "where batches are compressed anew, it is at the codec's usual level",
+        "batches that are compressed again use the codec's default level",
     ),
     **dict.fromkeys(
         (
             "metadata.max.idle.ms", "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
         ),
-        "leaders are looked up when they move, topics by refresh.topics.interval.seconds; all bootstrap servers are "
+        "leaders are looked up when they change, topics by refresh.topics.interval.seconds; all bootstrap servers are "
         "asked when no broker answers",
     ),
     **dict.fromkeys(
@@ -105,11 +105,11 @@ _POINTLESS: dict[str, str] = {
             "reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms", "retry.backoff.max.ms",
             "socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms",
         ),
-        "pauses grow from 50 ms to 5 s; a connection has 5 s to come about",
+        "back-off grows from 50 ms to 5 s; a connection must be set up within 5 s",
     ),
     **dict.fromkeys(
         ("request.timeout.ms", "default.api.timeout.ms"),
-        "a request without an answer for 30 s is given up and what became of it is found out",
+        "a request times out after 30 s; its outcome is then read from the target's log",
     ),
     **dict.fromkeys(("send.buffer.bytes", "receive.buffer.bytes"), "the system sizes its buffers by itself"),
     **dict.fromkeys(
@@ -117,7 +117,7 @@ _POINTLESS: dict[str, str] = {
             "metrics.num.samples", "metrics.sample.window.ms", "metrics.recording.level", "metric.reporters",
             "enable.metrics.push",
         ),
-        "they are about the metrics of Java's clients",
+        "only Java's clients have these metrics",
     ),
     **dict.fromkeys(
         (
@@ -136,7 +136,7 @@ _POINTLESS: dict[str, str] = {
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", "sasl.oauthbearer.scope.claim.name",
             "sasl.oauthbearer.sub.claim.name",
         ),
-        "it is for brokers, which check tokens",
+        "only brokers use it, to check tokens",
     ),
     **dict.fromkeys(
         (
@@ -152,21 +152,21 @@ _POINTLESS: dict[str, str] = {
             "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor",
             "sasl.login.refresh.window.jitter", "sasl.oauthbearer.header.urlencode",
         ),
-        "a token is fetched for each login, and has 10 s to come",
+        "a token is fetched for each login, within 10 s",
     ),
     "max.request.size": "the target topic's max.message.bytes is the limit",
     "client.dns.lookup": "all addresses of a name are tried",
-    "connections.max.idle.ms": "connections are kept",
+    "connections.max.idle.ms": "idle connections are kept open",
     "client.id": "client ids are made from the flow's name, see the target's client.id",
     "config.providers": "placeholders are resolved before a client gets its keys",
-    "bootstrap.controllers": "brokers are asked, not controllers",
+    "bootstrap.controllers": "requests go to brokers, not to controllers",
     "check.crcs": "checksums are always checked",
     "allow.auto.create.topics": "topics are created explicitly",
 }  # fmt: skip
 
 
 def _client_key(role: str, name: str, kind: ValueKind) -> Key:
-    """A row for a client's key; `role` is empty for those of all clients of a cluster."""
+    """Builds the table entry of a client's key; `role` is empty for those of all clients of a cluster."""
     full = f"{role}.{name}" if role else name
     scope = Scope.WORKER if role else Scope.CONNECTION
     choices = _CHOICES.get(name, ())
@@ -178,7 +178,7 @@ def _client_key(role: str, name: str, kind: ValueKind) -> Key:
         return row(full, kind, None, scope, Effect.POINTLESS, reason)
     assert name.startswith("sasl.oauthbearer.assertion."), name  # every other key of a client has a reason above
     return row(
-        full, kind, None, scope, Effect.REFUSED, "tokens come from a file or for client credentials, not for assertions"
+        full, kind, None, scope, Effect.REFUSED, "tokens come from a file or by client credentials, not by assertions"
     )
 
 

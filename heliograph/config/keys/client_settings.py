@@ -1,4 +1,4 @@
-"""The names of Kafka's client settings (clients of 4.3), with their types. Names only: no effects."""
+"""Lists the names of Kafka's client settings (clients of 4.3) with their types. Names only: no effects."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _COMMON: dict[str, ValueKind] = {
         client.dns.lookup client.id metadata.recovery.strategy metrics.recording.level security.providers
     """),
 }
-"""Of all three kinds of client."""
+"""Settings of all three kinds of client."""
 
 _PRODUCER: dict[str, ValueKind] = {
     **_all(ValueKind.BOOLEAN, """
@@ -114,7 +114,7 @@ _PRODUCER: dict[str, ValueKind] = {
         acks compression.type transactional.id
     """),
 }
-"""Of producers alone."""
+"""Settings of producers alone."""
 
 _CONSUMER: dict[str, ValueKind] = {
     **_all(ValueKind.BOOLEAN, """
@@ -135,7 +135,7 @@ _CONSUMER: dict[str, ValueKind] = {
         isolation.level share.acknowledgement.mode share.acquire.mode
     """),
 }
-"""Of consumers alone."""
+"""Settings of consumers alone."""
 
 _ADMIN: dict[str, ValueKind] = {
     **_all(ValueKind.INT, """
@@ -145,7 +145,7 @@ _ADMIN: dict[str, ValueKind] = {
         bootstrap.controllers
     """),
 }
-"""Of admin clients alone."""
+"""Settings of admin clients alone."""
 
 # fmt: on
 

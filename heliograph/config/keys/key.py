@@ -1,4 +1,4 @@
-"""What a row of the table of keys says: type, default, where the key may stand, what it does here."""
+"""Defines an entry of the table of keys: type, default, scope, effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heliograph.config.keys.client_settings import ValueKind
 
 
 class Where(StrEnum):
-    """The three places of a file where a key may stand."""
+    """The three levels of a file at which a key may be written."""
 
     TOP = "top level"
     FLOW = "<A>-><B>."
@@ -18,7 +18,7 @@ class Where(StrEnum):
 
 
 class Scope(Enum):
-    """Who reads a key, and so where it works; `label` is the word of the documents."""
+    """Who reads a key, and so at which levels it works; `label` is the word in the docs."""
 
     GLOBAL = ("global", (Where.TOP,))
     FLOW = ("flow", (Where.TOP, Where.FLOW))
@@ -42,7 +42,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One row. A name that ends with `.*` stands for all that begin so."""
+    """One entry of the table. A name that ends with `.*` stands for all keys with that prefix."""
 
     name: str
     kind: ValueKind
@@ -62,5 +62,5 @@ class Key:
 def row(  # noqa: PLR0917  rows read as columns
     name: str, kind: ValueKind, default: str | None, scope: Scope, effect: Effect, meaning: str, **more: Any
 ) -> Key:
-    """A row as the tables write it: what every key has in columns, the rest by name."""
+    """Builds an entry as the tables write it: what every key has in columns, the rest by name."""
     return replace(Key(name=name, kind=kind, default=default, scope=scope, effect=effect, meaning=meaning), **more)

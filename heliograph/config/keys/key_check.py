@@ -1,4 +1,4 @@
-"""The check of one written key at its place: known, ignored there, misspelt or unknown; its value by its type."""
+"""Checks one written key: known, ignored at its level, misspelt or unknown; then its value by its type."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SECRET = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of a key of this name must not be shown."""
+    """Tells whether the value of a key of this name must not be shown."""
     return _SECRET.search(name) is not None
 
 
 def check_entry(
     entry: ConfigEntry, places: Sequence[tuple[Where, str]], aliases: Collection[str], report: Report
 ) -> None:
-    """Check a key that may be meant for one of several places, the likeliest first."""
+    """Checks a key that may belong to one of several levels, the likeliest first."""
     for where, name in places:
         found = find_key(where, name)
         if found.key is not None:
@@ -35,7 +35,7 @@ def check_entry(
             return
     hints = [found.hint for found in (find_key(where, name) for where, name in places) if found.hint]
     if hints:
-        report.warn("wrong-place", f'"{entry.key}" has no effect at this place', entry, remedy=hints[0])
+        report.warn("wrong-place", f'"{entry.key}" has no effect here', entry, remedy=hints[0])
         return
     where, name = places[0]
     nearest = find_key(where, name).nearest
@@ -51,7 +51,7 @@ def check_entry(
 
 def check_value(key: Key, entry: ConfigEntry, report: Report) -> None:
     if entry.is_missing:
-        return  # said where it was to be resolved
+        return  # reported when it could not be resolved
     if key.effect is Effect.REFUSED:
         if entry.value.strip() not in key.allowed:
             report.error("refused", f'"{entry.key}" is refused: {key.meaning}', entry, remedy=_allowed(key))
@@ -76,7 +76,7 @@ def _because(key: Key) -> str:
 
 
 def _nearest_alias(key: str, aliases: Collection[str]) -> str:
-    """`primry.bootstrap.servers` is a misspelt alias, not a misspelt key."""
+    """Finds a misspelt alias: `primry.bootstrap.servers` is not a misspelt key."""
     prefix, _, rest = key.partition(".")
     near = difflib.get_close_matches(prefix, list(aliases), n=1, cutoff=0.6)
     return f"{near[0]}.{rest}" if near and find_key(Where.CLUSTER, rest).key is not None else ""

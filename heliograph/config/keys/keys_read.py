@@ -1,6 +1,6 @@
-"""Which entries of a configuration are read, and for what: what is written and not among them has no effect. Pure.
+"""Tells which entries of a configuration are read, and as which key; the others have no effect. Pure.
 
-`config show` prints these entries; the loader names those that are written, would act elsewhere, and are none of them.
+`config show` prints these entries; the loader reports written keys that are not among them and would act elsewhere.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ BLOCKS = {
     Connector.CHECKPOINT: "checkpointConnector",
     Connector.HEARTBEAT: "heartbeatConnector",
 }
-"""How a resource calls its connectors."""
+"""The field of a resource for each connector."""
 
 Read = tuple[str, ConfigEntry]
-"""A key as its reader calls it, and the entry that it gets."""
+"""A key as its reader names it, and the entry that the reader gets."""
 
 
 def top_reads(part: Parts) -> Iterator[Read]:
-    """What concerns the whole mirror."""
+    """Yields the entries that concern the whole mirror."""
     others = OTHER_HEARTBEATS[: None if part.heartbeats_everywhere else 1] if part.resource is not None else ()
     for key, entry in part.top.items():
         if key.startswith(OF_THE_WHOLE) or key in others:
@@ -48,7 +48,7 @@ def top_reads(part: Parts) -> Iterator[Read]:
 
 
 def config_of(flow: FlowParts, key: Key) -> Config:
-    """The keys among which a row of the table is looked up."""
+    """Returns the keys among which an entry of the table is looked up."""
     if key.scope in WORKER_SCOPES:
         return flow.worker
     if key.scope not in FLOW_SCOPES:
@@ -57,13 +57,13 @@ def config_of(flow: FlowParts, key: Key) -> Config:
 
 
 def connection_reads(flow: FlowParts) -> Iterator[Read]:
-    """The flow's overrides of how its clusters are reached."""
+    """Yields the flow's overrides of its clusters' connection settings."""
     for side, config in (("source", source_connection(flow)), ("target", target_connection(flow))):
         yield from ((f"{side}.cluster.{name}", entry) for name, entry in sorted(config.items()))
 
 
 def client_reads(flow: FlowParts) -> Iterator[Read]:
-    """What single clients of the flow are given besides."""
+    """Yields the additional keys of single clients of the flow."""
     for prefix, config in (
         ("source.admin.", source_admin(flow)),
         ("source.consumer.", source_consumer(flow)),
@@ -74,7 +74,7 @@ def client_reads(flow: FlowParts) -> Iterator[Read]:
 
 
 def checkpoint_switch(flow: FlowParts) -> Iterator[Read]:
-    """A checkpoint connector's own `enabled`, which need not be the source connector's; heartbeats have none."""
+    """Yields a checkpoint connector's own `enabled`; it may differ from the source connector's."""
     entry = flow.connectors.get(Connector.CHECKPOINT, {}).get("enabled")
     if entry is not None and entry is not flow.connectors.get(Connector.SOURCE, {}).get("enabled"):
         yield f"{Connector.CHECKPOINT}.enabled", entry
@@ -93,7 +93,7 @@ def _flow_reads(flow: FlowParts) -> Iterator[Read]:
 
 
 def report_unread(parts: Iterable[Parts], report: Report) -> None:
-    """Name each key that acts elsewhere and that nobody reads where it stands."""
+    """Reports each key that would have an effect elsewhere and that nobody reads where it is written."""
     for part in parts:
         _report_of_clusters(part, report)
         if part.resource is not None:
@@ -103,7 +103,7 @@ def report_unread(parts: Iterable[Parts], report: Report) -> None:
 
 
 def _acts(where: Where, name: str, entry: ConfigEntry) -> bool:
-    """Whether a written key would act, were it read."""
+    """Tells whether a written key would have an effect if it were read."""
     key = find_key(where, name).key if entry.place is not None else None
     return key is not None and key.effect is Effect.HONOURED
 
@@ -120,16 +120,16 @@ def _report_of_clusters(part: Parts, report: Report) -> None:
 
 
 def _unread_at_cluster(name: str, entry: ConfigEntry, is_source: bool, ending: FlowParts | None) -> tuple[str, str]:
-    """Why nobody reads a cluster's key, and what to do; empty if it is read. `ending` is a flow into the cluster."""
+    """Explains why a cluster's key is not read, and what to do; empty if it is. `ending` is a flow into the cluster."""
     role = name.partition(".")[0]
     if role == "consumer":
-        return ("" if is_source else "no flow begins at this cluster"), ""
+        return ("" if is_source else "no flow has this cluster as its source"), ""
     if role == "admin" and is_source:
         return "", ""
     if name.startswith("replication.policy."):
-        return "names are a matter of flows", f"write it at the top level, or as <A>-><B>.{name}"
+        return "names are set for flows", f"write it at the top level, or as <A>-><B>.{name}"
     if ending is None:
-        return "no flow ends at this cluster", "" if role in ROLES else "write it at the target"
+        return "no flow has this cluster as its target", "" if role in ROLES else "write it at the target"
     is_read = role in ROLES or ending.worker.get(name) is entry
     return ("" if is_read else "the key at the top level wins"), ""
 
@@ -151,7 +151,7 @@ def _report_of_connectors(flow: FlowParts, report: Report) -> None:
             owner = owner_of(name)
             there = flow.connectors.get(owner, flow.first_connector).get(name)
             if there is not None and there.value == entry.value:
-                continue  # the same in several connectors, as MM2's own want it
+                continue  # MM2's connectors want the same value in several of them
             meant = (
                 "write emit.heartbeats.enabled" if name == "enabled" else f"write it in the config of {BLOCKS[owner]}"
             )

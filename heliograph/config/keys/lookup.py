@@ -1,4 +1,4 @@
-"""What a key means at the place where it was written, and which one a mistyped key may mean."""
+"""Looks up what a key means at the level where it was written, and which key a mistyped one may mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heliograph.config.keys.table import KEYS, MEANT, NEVER_READ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLookup:
-    """What a written key is: known (`key`), ignored at this place (`hint` says where it works), or neither."""
+    """The result of a lookup: known (`key`), ignored at this level (`hint` says where it works), or neither."""
 
     key: Key | None = None
     hint: str = ""
@@ -31,7 +31,7 @@ _FLOW_SIDES = ("source.", "target.")
 
 
 def find_key(where: Where, name: str) -> KeyLookup:
-    """What a key is at a place; `name` is without the prefix of its flow or cluster."""
+    """Looks up a key at a level; `name` is without the prefix of its flow or cluster."""
     rows = _BY_NAME.get(name) or [key for prefix, key in _FAMILIES if name.startswith(prefix) and name != prefix]
     for row in rows:
         if where in row.scope.places:
@@ -47,7 +47,7 @@ def find_key(where: Where, name: str) -> KeyLookup:
 
 
 def _find_client(where: Where, name: str) -> KeyLookup | None:
-    """Keys of Kafka's clients, with the prefixes that are allowed at the place."""
+    """Looks up a key of Kafka's clients, with the prefixes that are allowed at this level."""
     if where is not Where.FLOW and name in CONNECTION_KEYS:
         return KeyLookup(key=CONNECTION_KEYS[name])
     if where is Where.CLUSTER and (worker := CLIENT_KEYS["admin"].get(name)) is not None:
@@ -74,13 +74,13 @@ def _find_client(where: Where, name: str) -> KeyLookup | None:
 
 
 def _of_worker(key: Key) -> Key:
-    """Under a cluster alone it is a key of Connect's workers, and reaches no client of a mirror."""
-    meaning = f"it is about Connect's workers; write <X>.{key.name}, or with consumer. or producer. in its place"
+    """Marks a key as one of Connect's workers: directly under a cluster it reaches no client of a mirror."""
+    meaning = f"it configures Connect's workers; write <X>.{key.name}, or put consumer. or producer. in front"
     return replace(key, effect=Effect.POINTLESS, meaning=meaning) if key.effect is Effect.HONOURED else key
 
 
 def _at_flow(name: str, key: Key) -> Key:
-    """Under a flow only these reach the data; `producer.` means the producer of offset-syncs."""
+    """Returns the key as it works under a flow: `producer.` there means the producer of offset-syncs."""
     if name.startswith(("consumer.override.", "admin.override.")):
         meaning = "Connect's workers have no such client of a mirror; write it without `override.`"
         return replace(key, effect=Effect.POINTLESS, meaning=meaning) if key.effect is Effect.HONOURED else key
@@ -90,7 +90,7 @@ def _at_flow(name: str, key: Key) -> Key:
 
 
 def _split_role(name: str) -> tuple[str, str, bool]:
-    """`source.consumer.x`, `consumer.x` or `producer.override.x` as role and rest; whether a side was named."""
+    """Splits `source.consumer.x` or `producer.override.x` into role and rest; also tells if a side was named."""
     sided = name.startswith(_FLOW_SIDES)
     rest = name.split(".", 1)[1] if sided else name
     role, _, key = rest.partition(".")

@@ -1,7 +1,7 @@
-"""Every key of a configuration, once: type, default, where it may stand, what it does here.
+"""Lists every key of a configuration once: type, default, scope, effect.
 
-The table is the only place with defaults of MM2's and our own settings; docs/configuration.md is made
-from it. The keys of Kafka's clients stand in `clientkeys`.
+The table is the only place with defaults of MM2's and our own settings; docs/configuration.md is made from it. The
+keys of Kafka's clients are in `client_keys`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _worker(name: str, kind: ValueKind, default: str | None, effect: Effect, mea
 
 
 _NO_WORKERS = "Connect's workers; there are none here"
-_LOST_WITH_SOURCE = "what a group commits between two passes is read again when the source is lost"
+_LOST_WITH_SOURCE = "commits between two syncs are read again when the source is lost"
 
 _GLOBAL_KEYS = (
     row("clusters", LIST, None, Scope.GLOBAL, H, "the aliases of all clusters"),
@@ -112,7 +112,7 @@ _GLOBAL_KEYS = (
         "6000",
         Scope.GLOBAL,
         H,
-        "how long a silent leader keeps a flow; then a second `heliograph run` of the same file takes over",
+        "how long a process keeps a flow without renewing its lease; then another `heliograph run` takes over",
         low=1000,
         own=True,
     ),
@@ -122,8 +122,8 @@ _GLOBAL_KEYS = (
         "ship",
         Scope.GLOBAL,
         H,
-        "Python packages that a lane needs and Spark's executors lack: `ship` sends those of this machine if they fit "
-        "there, `installed` only names them",
+        "Python packages that Spark's executors lack: `ship` sends those of this machine if they are compatible "
+        "there, `installed` only reports what is missing",
         choices=("ship", "installed"),
         own=True,
     ),
@@ -134,7 +134,7 @@ _WORKER_KEYS = (
     _worker("client.id", T, "<source>-><target>", H, "base of the client ids"),
     _worker("offset.storage.topic", T, "mm2-offsets.<source>.internal", H, "topic of the positions"),
     _worker("offset.storage.partitions", INT, "25", H, "its partitions when it is created", low=1, also=(-1,)),
-    _factor("offset.storage.replication.factor", "3", Scope.WORKER_OR_TOP, H, "its replicas, and the ledger's"),
+    _factor("offset.storage.replication.factor", "3", Scope.WORKER_OR_TOP, H, "its replicas, and the ledger topic's"),
     _worker("config.storage.topic", T, "mm2-configs.<source>.internal", H, "Connect's topic; never mirrored"),
     _factor("config.storage.replication.factor", "3", Scope.WORKER_OR_TOP, H, "its replicas"),
     _worker("status.storage.topic", T, "mm2-status.<source>.internal", H, "Connect's topic; never mirrored"),
@@ -173,18 +173,18 @@ _WORKER_KEYS = (
 
 _CONNECTOR_KEYS = (
     row("enabled", B, "false", Scope.FLOW, H, "whether the flow runs"),
-    row("name", T, "MirrorSourceConnector", Scope.FLOW, H, "name in the keys of the positions"),
+    row("name", T, "MirrorSourceConnector", Scope.FLOW, H, "connector name in the keys of the stored positions"),
     row("connector.class", T, f"{_MIRROR}MirrorSourceConnector", Scope.FLOW, P, "there is one kind of flow"),
     row("connector.plugin.version", T, None, Scope.FLOW, P, "Java classes are not loaded"),
-    row("tasks.max", INT, "1", Scope.FLOW, H, "most lanes of a flow", low=1),
+    row("tasks.max", INT, "1", Scope.FLOW, H, "maximum number of lanes of a flow", low=1),
     row("tasks.max.enforce", B, "true", Scope.FLOW, P, "lanes never exceed tasks.max"),
     row("transforms", LIST, "", Scope.FLOW, R, "transforms change records", allowed=("",)),
     row("transforms.*", T, None, Scope.FLOW_ONLY, R, "transforms change records"),
-    row("predicates", LIST, "", Scope.FLOW, R, "predicates decide about records", allowed=("",)),
-    row("predicates.*", T, None, Scope.FLOW_ONLY, R, "predicates decide about records"),
+    row("predicates", LIST, "", Scope.FLOW, R, "predicates select records", allowed=("",)),
+    row("predicates.*", T, None, Scope.FLOW_ONLY, R, "predicates select records"),
     row("config.action.reload", T, "restart", Scope.FLOW, P, _NO_WORKERS, choices=("none", "restart")),
-    row("errors.retry.timeout", N, "0", Scope.FLOW, P, "it concerns transforms and converters"),
-    row("errors.retry.delay.max.ms", N, "60000", Scope.FLOW, P, "it concerns transforms and converters"),
+    row("errors.retry.timeout", N, "0", Scope.FLOW, P, "only transforms and converters use it"),
+    row("errors.retry.delay.max.ms", N, "60000", Scope.FLOW, P, "only transforms and converters use it"),
     row(
         "errors.tolerance", T, "none", Scope.FLOW, R, "`all` drops records; see on.record.error", allowed=("none",)
     ),
@@ -210,12 +210,12 @@ _CONNECTOR_KEYS = (
     row("topic.creation.*", T, None, Scope.FLOW_ONLY, P, "topics are created with the source's partitions"),
     row("source.cluster.alias", T, "<A>", Scope.FLOW, H, "must be the flow's source"),
     row("target.cluster.alias", T, "<B>", Scope.FLOW, H, "must be the flow's target"),
-    row("admin.timeout.ms", N, "60000", Scope.FLOW, L, "longest wait for an administrative request", low=1),
+    row("admin.timeout.ms", N, "60000", Scope.FLOW, L, "timeout of an admin request", low=1),
     row(
         "replication.policy.class", C, f"{_MIRROR}DefaultReplicationPolicy", Scope.ANYWHERE, H,
-        "how topics are called on the target; also `python:module.Class`", choices=tuple(POLICIES),
+        "names of topics on the target; also `python:module.Class`", choices=tuple(POLICIES),
     ),
-    row("replication.policy.separator", T, ".", Scope.ANYWHERE, H, "stands between alias and topic"),
+    row("replication.policy.separator", T, ".", Scope.ANYWHERE, H, "separator between alias and topic"),
     row(
         "replication.policy.internal.topic.separator.enabled", B, "true", Scope.ANYWHERE, H,
         "`false`: internal topics keep the dot; read only together with the separator",
@@ -229,7 +229,7 @@ _CONNECTOR_KEYS = (
     _filter("topic.filter.class", f"{_MIRROR}DefaultTopicFilter", "which topics are mirrored"),
     row("topics", LIST, ".*", Scope.FLOW, H, "patterns of the topics to mirror"),
     row(
-        "topics.exclude", LIST, r"mm2.*\.internal, .*\.replica, __.*", Scope.FLOW, H, "patterns never mirrored",
+        "topics.exclude", LIST, r"mm2.*\.internal, .*\.replica, __.*", Scope.FLOW, H, "patterns not mirrored",
         old_names=("topics.blacklist",),
     ),
     _filter("config.property.filter.class", f"{_MIRROR}DefaultConfigPropertyFilter", "which topic settings are copied"),
@@ -246,33 +246,33 @@ _CONNECTOR_KEYS = (
     ),
     row(
         "use.defaults.from", T, "target", Scope.FLOW_ONLY, H,
-        "whose defaults a mirrored topic has; what stands in a source broker's file is a default too",
+        "whose defaults a mirrored topic gets; settings in a source broker's file count as defaults",
         choices=("source", "target"),
     ),
     row("use.incremental.alter.configs", T, "requested", Scope.FLOW, P, "removed in Kafka 4.0"),
     row("consumer.poll.timeout.ms", N, "1000", Scope.FLOW, P, "see consumer.fetch.max.wait.ms", low=0),
     _switch("refresh.topics", "true", "look for new topics and partitions", H),
-    _interval("refresh.topics", "10", "how often (MM2: 600); less often where a look costs over 1 % of a core", H),
-    _switch("sync.topic.configs", "true", "keep the settings of topics as on the source; new ones begin so anyway", H),
+    _interval("refresh.topics", "10", "how often (MM2: 600); less often if a refresh costs over 1 % of a core", H),
+    _switch("sync.topic.configs", "true", "sync topic configs from the source; new topics start with them anyway", H),
     _interval("sync.topic.configs", "600", "how often", H),
-    _switch("sync.topic.acls", "true", "copy the access rules of topics, without rights to write", H),
+    _switch("sync.topic.acls", "true", "sync the ACLs of topics, without rights to write", H),
     _interval("sync.topic.acls", "600", "how often", H),
     _factor("replication.factor", "2", Scope.FLOW, H, "replicas of created topics", kind=INT),
     _factor("offset-syncs.topic.replication.factor", "3", Scope.FLOW, H, "replicas of the offset-syncs topic"),
     row(
-        "offset-syncs.topic.location", T, "source", Scope.FLOW, H, "on which cluster it is",
+        "offset-syncs.topic.location", T, "source", Scope.FLOW, H, "the cluster of the offset-syncs topic",
         choices=("source", "target"),
     ),
     _switch("emit.offset-syncs", "true", "write offset-syncs", H),
-    row("offset.lag.max", N, "100", Scope.FLOW, H, "most records between two offset-syncs", low=0),
-    _switch("heartbeats.replication", "true", "mirror heartbeats topics whatever the filter says", H),
+    row("offset.lag.max", N, "100", Scope.FLOW, H, "maximum number of records between two offset-syncs", low=0),
+    _switch("heartbeats.replication", "true", "mirror heartbeats topics even if the filter excludes them", H),
     row("add.source.alias.to.metrics", B, "false", Scope.FLOW, P, "removed in Kafka 4.0"),
-    row("groups", LIST, ".*", Scope.FLOW, H, "patterns of the consumer groups to carry over"),
+    row("groups", LIST, ".*", Scope.FLOW, H, "patterns of the consumer groups to sync"),
     row(
-        "groups.exclude", LIST, "console-consumer-.*, connect-.*, __.*", Scope.FLOW, H, "patterns of groups left out",
+        "groups.exclude", LIST, "console-consumer-.*, connect-.*, __.*", Scope.FLOW, H, "patterns not synced",
         old_names=("groups.blacklist",),
     ),
-    _filter("group.filter.class", f"{_MIRROR}DefaultGroupFilter", "which groups are carried over"),
+    _filter("group.filter.class", f"{_MIRROR}DefaultGroupFilter", "which groups are synced"),
     _switch("refresh.groups", "true", "look for new groups", H),
     _interval("refresh.groups", "5", f"how often (MM2: 600): {_LOST_WITH_SOURCE}", H),
     _switch("emit.checkpoints", "true", "write checkpoints", H),
@@ -300,7 +300,7 @@ _OWN_KEYS = tuple(
             choices=("continue", "stop-partition", "stop-flow"),
         ),
         row(
-            "on.topic.recreated", T, "restart", Scope.FLOW, H, "a topic was deleted and created again",
+            "on.topic.recreated", T, "restart", Scope.FLOW, H, "a source topic was deleted and created again",
             choices=("restart", "continue", "stop-partition"),
         ),
         row(
@@ -309,77 +309,77 @@ _OWN_KEYS = tuple(
         ),
         row(
             "max.bytes.per.second", N, "none", Scope.FLOW, H,
-            "most bytes that a flow writes to its target in a second, all its lanes together; `none`: no limit", low=1,
+            "maximum bytes per second that a flow writes to its target, all lanes together; `none`: no limit", low=1,
         ),
         row(
             "auto.restart.enabled", B, "false", Scope.FLOW, H,
-            "what failed for good is tried again: at once, then after 2, 6, 12, 20 ... minutes",
+            "restart a flow that failed for good: at once, then after 2, 6, 12, 20 ... minutes",
         ),
         row(
-            "auto.restart.max.restarts", INT, "none", Scope.FLOW, H, "how often in a row; `none`: no limit", low=0,
+            "auto.restart.max.restarts", INT, "none", Scope.FLOW, H, "most restarts in a row; `none`: no limit", low=0,
         ),
-        row("auto.restart.max.backoff.minutes", INT, "60", Scope.FLOW, H, "longest pause between restarts", low=1),
+        row("auto.restart.max.backoff.minutes", INT, "60", Scope.FLOW, H, "longest back-off between restarts", low=1),
         row(
-            "offset.translation", T, "exact", Scope.FLOW, H, "positions by the ledger, or by MM2's rule",
+            "offset.translation", T, "exact", Scope.FLOW, H, "group offsets by the ledger, or as MM2 does",
             choices=("exact", "mm2"),
         ),
         row(
             "start.position", T, None, Scope.FLOW, H,
-            "where a partition begins when the flow is first asked for its topic: `earliest`, `latest`, or a time such "
-            "as `2026-01-31T12:00:00Z`; without it `consumer.auto.offset.reset` says it. What appears later among "
-            "these topics is copied from its first record",
+            "where copying starts when a topic is first mirrored: `earliest`, `latest`, or a time such "
+            "as `2026-01-31T12:00:00Z`; the default is `consumer.auto.offset.reset`. Partitions added later to "
+            "these topics are copied from their first record",
         ),
         row(
             "start.position.*", T, None, Scope.FLOW, H,
-            "the same for some topics: `start.position.<n>.topics` has their patterns, `start.position.<n>.from` one "
-            "of these, or offsets by partition, `0:120,1:77`; the lowest number that fits counts",
+            "the same for some topics: `start.position.<n>.topics` has patterns, `start.position.<n>.from` is one "
+            "of these values, or offsets by partition, `0:120,1:77`; the lowest number whose patterns match wins",
         ),
         row("state", T, "running", Scope.FLOW, H, "`paused`, `stopped`: nothing is copied", choices=_STATES),
         row("checkpoints.state", T, "running", Scope.FLOW, H, "the same for consumer groups", choices=_STATES),
         row("heartbeats.state", T, "running", Scope.FLOW, H, "the same for heartbeats", choices=_STATES),
         row(
             "stall.timeout.ms", N, "30000", Scope.FLOW, H,
-            "records that wait so long without progress, or so long a silence of source or target: not ready", low=1,
+            "not ready: records wait this long without progress, or a cluster does not answer this long", low=1,
         ),
         row(
             "sync.topic.acls.prefixed", B, "false", Scope.FLOW, H,
-            "also copy access rules on prefixes and on everything (`*`), of groups too",
+            "also sync ACLs on prefixes and on all resources (`*`), for groups too",
         ),
         row(
             "sync.topic.acls.delete", B, "false", Scope.FLOW, H,
-            "remove access rules that the mirror made and that have gone from the source, of groups too",
+            "delete ACLs that the mirror created and that were deleted on the source, for groups too",
         ),
         row(
             "sync.group.acls.enabled", B, "false", Scope.FLOW, H,
-            "copy the access rules of groups: to read and describe them",
+            "sync the ACLs of groups: rights to read and describe them",
         ),
         row(
             "write.on.failover", B, "false", Scope.FLOW, H,
-            "keep the rights to write that copies do not get on the target, to be granted at a failover",
+            "store the rights to write, which the copies do not get, to grant them at a failover",
         ),
         row(
             "topic.rename.*", T, None, Scope.FLOW, H,
-            "`topic.rename.1.pattern` and `topic.rename.1.replacement`, and so on: names on the target by rules; "
+            "`topic.rename.1.pattern` and `topic.rename.1.replacement`, and so on: rules for names on the target; "
             "see docs/naming.md",
         ),
         row("group.rename.*", T, None, Scope.FLOW, H, "the same for consumer groups"),
-        row("python.*", T, None, Scope.FLOW, H, "given to classes of one's own, `python:module.Class`"),
+        row("python.*", T, None, Scope.FLOW, H, "given to custom classes, `python:module.Class`"),
         row(
             "partition.remap", T, "none", Scope.FLOW, H,
-            "`modulo`: a target with fewer partitions is left so, source partition p goes to p modulo their number",
+            "`modulo`: a target with fewer partitions keeps them, source partition p goes to p modulo their number",
             choices=("none", "modulo"),
         ),
         row(
             "provenance.headers", B, "false", Scope.FLOW, H,
-            "mark records with where they come from, and leave out those that come home: for flows that form a cycle "
-            "under the same topic names, of which one direction copies settings and access rules",
+            "add headers that name a record's origin, and skip records that return to it: for flows that form a cycle "
+            "with the same topic names; only one direction may sync configs and ACLs",
         ),
     )
 )  # fmt: skip
 
 KEYS: tuple[Key, ...] = _GLOBAL_KEYS + _WORKER_KEYS + _CONNECTOR_KEYS + _OWN_KEYS
 
-# Written in published files and never read by MM2.
+# Keys that published files contain and MM2 never reads.
 NEVER_READ: dict[str, str] = {
     "internal.topic.replication.factor": "offset.storage.replication.factor and its like",
     "configs.storage.topic": "config.storage.topic",
@@ -387,14 +387,14 @@ NEVER_READ: dict[str, str] = {
 }
 
 OF_THE_WHOLE = tuple(key.name.removesuffix("*") for key in KEYS if key.scope is Scope.GLOBAL and key.own)
-"""How the keys begin that are our own and concern the whole mirror."""
+"""Prefixes of heliograph's own keys that concern the whole mirror."""
 OTHER_HEARTBEATS = (
     "emit.heartbeats.enabled", "emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor",
     "heartbeats.state",
 )  # fmt: skip
-"""Keys that at the top are also for pairs of clusters without a flow."""
+"""Keys that at the top level also configure pairs of clusters without a flow."""
 
-# Names that people write for another key; by their letters they resemble the opposite of what is meant.
+# Names that people write for another key; by spelling they resemble the opposite of what is meant.
 MEANT: dict[str, str] = {
     "topics.whitelist": "topics",
     "topics.include": "topics",
@@ -423,7 +423,7 @@ _HEARTBEAT_NAMES = ("emit.heartbeats.", "heartbeats.topic.", "heartbeats.state")
 
 
 def owner_of(name: str) -> Connector:
-    """The connector of a flow that acts on a key; a key that several read is the source connector's."""
+    """Returns the connector of a flow that uses a key; a key that several read is the source connector's."""
     if name.startswith(_CHECKPOINT_NAMES):
         return Connector.CHECKPOINT
     return Connector.HEARTBEAT if name.startswith(_HEARTBEAT_NAMES) else Connector.SOURCE

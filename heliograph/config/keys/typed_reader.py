@@ -1,4 +1,4 @@
-"""Values of a configuration by their types. Faults were reported when the keys were checked: the default stands in."""
+"""Reads typed values of a configuration. Faults were reported by the key check; the default replaces them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _default_value(name: str) -> Value:
 
 
 class Reader:
-    """Values of a configuration."""
+    """Reads typed values of one configuration."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -38,7 +38,7 @@ class Reader:
         return _default_value(name)
 
     def shown(self, name: str) -> str:
-        """The value for a message; of one by a placeholder the placeholder."""
+        """Returns the value for a message; a placeholder is shown instead of its value."""
         entry = self.entry(name)
         return entry.reference if entry is not None and entry.reference else str(self.value(name))
 
@@ -60,12 +60,12 @@ class Reader:
         return self._typed(name, tuple)
 
     def family(self, prefix: str) -> Config:
-        """All keys that begin so, without that beginning."""
+        """Returns all keys with a prefix, without it."""
         return under(self.config, prefix)
 
 
 class Connectors(Reader):
-    """Values of a flow's connectors, each key read from the connector that it belongs to."""
+    """Reads typed values of a flow, each key from the connector that it belongs to."""
 
     def __init__(self, parts: FlowParts) -> None:
         self._readers = {kind: Reader(config) for kind, config in parts.connectors.items()}

@@ -1,4 +1,4 @@
-"""Texts of a configuration to values, by the rules of Kafka's ConfigDef."""
+"""Parses texts of a configuration to values, by the rules of Kafka's ConfigDef."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from heliograph.config.keys.client_settings import ValueKind
 from heliograph.config.keys.key import Key
-from heliograph.names.own_classes import HINT, is_own
+from heliograph.names.custom_classes import HINT, is_custom
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -25,7 +25,7 @@ _BLANKS = " \t\n\v\f\r"
 
 
 class BadValue(Exception):
-    """What is wrong with a value, as the end of a sentence that begins with the key; `hidden` says it without it."""
+    """A fault of a value, as the end of a sentence that begins with the key; `hidden` leaves the value out."""
 
     def __init__(self, must: str, got: str = "") -> None:
         super().__init__(must + got)
@@ -33,18 +33,18 @@ class BadValue(Exception):
 
 
 def _short(text: str) -> str:
-    """A value for a message."""
+    """Shortens a value for a message."""
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Kafka's LIST: commas with blanks around them; an empty text is an empty list."""
+    """Splits Kafka's LIST: commas with blanks around them; an empty text is an empty list."""
     text = text.strip(_JAVA_BLANKS)
     return tuple(item.strip(_BLANKS) for item in text.split(",")) if text else ()
 
 
 def parse_value(key: Key, text: str) -> Value:
-    """The value of a known key, or BadValue."""
+    """Parses the value of a known key; raises BadValue."""
     trimmed = text.strip(_JAVA_BLANKS)
     if key.default == "none" and key.kind in _BITS and trimmed.lower() == "none":
         return None
@@ -87,14 +87,14 @@ def _choice(key: Key, text: str) -> str:
     for choice in key.choices:
         if choice.lower() == text.lower():
             return choice
-    if key.kind is ValueKind.CLASS and is_own(text):
+    if key.kind is ValueKind.CLASS and is_custom(text):
         return text
     own = f", or {HINT}" if key.kind is ValueKind.CLASS else ""
     raise BadValue(f"must be one of {', '.join(key.choices)}{own}", f', not "{_short(text)}"')
 
 
 def parse_address(text: str) -> str:
-    """`host:port` in one form: IPv6 in brackets, no protocol in front."""
+    """Normalises `host:port`: IPv6 in brackets, no protocol in front."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise BadValue(_ADDRESSES, f'; "{_short(text)}" is not')

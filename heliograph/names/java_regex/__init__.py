@@ -1,1 +1,1 @@
-"""Java's regular expressions, translated for the `regex` module."""
+"""Translates Java's regular expressions for the `regex` module."""

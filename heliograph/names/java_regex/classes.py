@@ -1,4 +1,4 @@
-"""The classes of characters that Java's patterns name: `\\d`, `\\p{Alpha}`, `\\p{IsGreek}` and their like."""
+"""Knows the character classes that Java's patterns name: `\\d`, `\\p{Alpha}`, `\\p{IsGreek}` and others."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _CASE_DEPENDENT = frozenset({"Lower", "Upper", "Ll", "Lu", "Lt", "javaLowerCase"
 
 
 def property_class(name: str, *, ignore_case: bool) -> Ranges:
-    """The code points of `\\p{name}`."""
+    """Returns the code points of `\\p{name}`."""
     key, equals, value = name.partition("=")
     if equals and key.lower() in ("sc", "script"):
         return _script(value, name)

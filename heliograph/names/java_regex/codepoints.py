@@ -1,4 +1,4 @@
-"""Sets of code points, as sorted ranges: unions, intersections, and how `regex` writes them."""
+"""Represents sets of code points as sorted ranges: unions, intersections, and their text for `regex`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chars(text: str) -> Ranges:
 
 
 def both_cases(ranges: Ranges) -> Ranges:
-    """Java's case-insensitive match without UNICODE_CASE: ASCII letters only."""
+    """Adds the other case as Java's case-insensitive match without UNICODE_CASE does: ASCII letters only."""
     other: list[tuple[int, int]] = []
     for letters, shift in ((range(ord("a"), ord("z") + 1), -32), (range(ord("A"), ord("Z") + 1), 32)):
         for low, high in ranges:
@@ -55,13 +55,13 @@ def both_cases(ranges: Ranges) -> Ranges:
 
 @lru_cache(maxsize=1)
 def _all_chars() -> str:
-    """0.1 s to make, 4 MB to keep; a class takes 0.01 s to find in it."""
+    """Returns all characters: takes 0.1 s to make and 4 MB to keep; finding a class in it takes 0.01 s."""
     return "".join(map(chr, range(LAST + 1)))
 
 
 @lru_cache(maxsize=64)
 def unicode(expression: str) -> Ranges:
-    """All code points a class of the regex module holds."""
+    """Returns all code points in a class of the regex module."""
     return tuple((m.start(), m.end() - 1) for m in regex.finditer(f"[{expression}]+", _all_chars(), regex.V0))
 
 

@@ -1,6 +1,6 @@
-"""Pieces of a Java pattern, translated: their text for `regex`, and what is known of the texts they match.
+"""Represents translated pieces of a Java pattern: their text for `regex`, and bounds of the texts they match.
 
-Pure data and sums of it; the grammar is in `javaregex`.
+Pure data and sums of it; the grammar is in `translation`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ _MAX_EXPANDED = 100_000
 
 
 class PatternPiece(NamedTuple):
-    """Translated text, with what Java's look-behind and the memory limit ask of it, and the texts it may match."""
+    """A translated piece, with bounds for Java's look-behind, the memory limit and the texts it may match."""
 
     text: str
     size: int = 1
     bounded: bool = True
     captures: bool = False
     low: int = 0
-    """The shortest text that it matches, in characters; or less."""
+    """Lower bound of the length of a matching text, in characters."""
     high: int | None = 0
-    """The longest one, or more; None: no limit."""
+    """Upper bound of that length; None: no limit."""
     letters: tuple[Ranges, ...] = ()
-    """All characters of these texts, or more."""
+    """All characters that a matching text may have, or more."""
     literal: str | None = None
-    """Its one text, if it is a character that stands for itself."""
+    """The text itself, if the piece is one literal character."""
     group: int = 0
-    """Its number, if it is a capturing group and nothing else."""
+    """The group's number, if the piece is one capturing group and nothing else."""
 
 
 @lru_cache(maxsize=256)
@@ -49,15 +49,15 @@ def in_sequence(pieces: Sequence[PatternPiece]) -> PatternPiece:
     return _joined(pieces, "", sum(piece.low for piece in pieces), _added(highs))
 
 
-def in_turn(branches: Sequence[PatternPiece]) -> PatternPiece:
-    """Alternatives."""
+def alternatives_of(branches: Sequence[PatternPiece]) -> PatternPiece:
+    """Joins alternatives."""
     highs = [branch.high for branch in branches]
     high = None if None in highs else max(high for high in highs if high is not None)
     return _joined(branches, "|", min(branch.low for branch in branches), high)
 
 
 def repeated(atom: PatternPiece, text: str, *, low: int, high: int | None, is_counted: bool) -> PatternPiece:
-    """An atom between `low` and `high` times, written so."""
+    """Repeats an atom between `low` and `high` times."""
     counts_group = atom.text.startswith("(") and is_counted
     return PatternPiece(
         text,

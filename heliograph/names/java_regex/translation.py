@@ -1,10 +1,10 @@
-"""Java's regular expressions, translated for the `regex` module.
+"""Translates Java's regular expressions for the `regex` module.
 
-MM2's patterns are written for `java.util.regex.Pattern`. A pattern is parsed by Java's grammar and
-written again in a small, explicit form: flags are resolved, every set of characters is computed as
-ranges of code points (so Java's intersections and ASCII classes need no counterpart), anchors become
-look-arounds. What cannot be kept exactly is refused, never guessed. Only whole-name matching is meant:
-the text that a group captured is Java's only where `Shape` does not call it loose.
+MM2's patterns are written for `java.util.regex.Pattern`. A pattern is parsed by Java's grammar and written again in a
+small, explicit form: flags are resolved, every set of characters is computed as ranges of code points (so Java's
+intersections and ASCII classes need no counterpart), anchors become look-arounds. A pattern that cannot be kept
+exactly is refused, never guessed. The result is for matching whole names: the text that a group captures equals
+Java's only if `Shape` does not list the group as loose.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heliograph.names.java_regex.codepoints import (
     union,
     write_set,
 )
-from heliograph.names.java_regex.pieces import PatternPiece, in_sequence, in_turn, literal, one_of, repeated
+from heliograph.names.java_regex.pieces import PatternPiece, alternatives_of, in_sequence, literal, one_of, repeated
 
 _MAX_DEPTH = 100
 _MAX_SHOWN = 500
@@ -32,20 +32,20 @@ _MAX_COUNT = 2**31 - 1
 
 
 class Shape(NamedTuple):
-    """A pattern as a whole, and what it is made of."""
+    """A parsed pattern: the whole and its pieces."""
 
     whole: PatternPiece
     branches: tuple[tuple[PatternPiece, ...], ...]
     """Its alternatives, each a sequence."""
     groups: dict[int, PatternPiece]
-    """What each capturing group may hold."""
+    """The piece that each capturing group may hold."""
     names: dict[str, int]
     loose: frozenset[int]
-    """Groups inside repetitions, look-arounds and atomic groups: engines differ in what they keep of them."""
+    """Groups inside repetitions, look-arounds and atomic groups: engines differ in what these capture."""
 
 
 def translate(pattern: str) -> str:
-    """The same pattern for `regex`, to be used with `fullmatch`."""
+    """Returns the pattern for `regex`, to be used with `fullmatch`."""
     return parse(pattern).whole.text
 
 
@@ -86,7 +86,7 @@ _GROUPS = {":": "(?:", "=": "(?=", "!": "(?!", ">": "(?>", "<=": "(?<=", "<!": "
 
 
 class _Parser:
-    """Recursive descent along Java's grammar. `flags` holds those of i, m, s, d that are on."""
+    """Parses by recursive descent along Java's grammar. `flags` holds those of i, m, s, d that are on."""
 
     def __init__(self, pattern: str) -> None:
         self.tokens = _unquote(pattern)
@@ -126,7 +126,7 @@ class _Parser:
         return False
 
     def _take_any(self, of: str, most: int | None = None) -> str:
-        """Characters that are among these."""
+        """Takes characters that are among these."""
         taken = ""
         while (char := self._peek()) is not None and char in of and len(taken) != most:
             taken += char
@@ -134,7 +134,7 @@ class _Parser:
         return taken
 
     def _take_until(self, closing: str) -> str | None:
-        """Characters up to the closing one, which is skipped; None if there is none."""
+        """Takes characters up to the closing one, which is skipped; None if there is none."""
         taken = ""
         while (char := self._peek()) is not None and char != closing:
             taken += char
@@ -142,7 +142,7 @@ class _Parser:
         return taken if self._take(closing) else None
 
     def _next(self, missing: str) -> str:
-        """The next character whatever it is."""
+        """Takes the next character whatever it is."""
         if self.at >= len(self.tokens):
             raise Refused(missing)
         self.at += 1
@@ -158,7 +158,7 @@ class _Parser:
         self.depth -= 1
         if not self.depth:
             self.branches = branches
-        return in_turn([in_sequence(branch) for branch in branches])
+        return alternatives_of([in_sequence(branch) for branch in branches])
 
     def _sequence(self) -> list[PatternPiece]:
         pieces = []
@@ -170,11 +170,11 @@ class _Parser:
         return pieces
 
     def _loosen(self, before: int) -> None:
-        """Of groups opened since then, what they capture is not relied on."""
+        """Marks groups opened since then as loose: what they capture is not relied on."""
         self.loose.update(range(before + 1, self.groups + 1))
 
     def _atom(self) -> PatternPiece | None:
-        """One thing that can be repeated; None for a group that only sets flags."""
+        """Parses one thing that can be repeated; None for a group that only sets flags."""
         char = self._peek()
         if char == "(":
             return self._group()
@@ -367,7 +367,7 @@ class _Parser:
         return PatternPiece(f"(?:\\{number})", bounded=False, high=None, letters=(ALL,))
 
     def _char_or_class(self) -> int | Ranges:
-        """What follows a backslash and is one character or a set of them."""
+        """Parses what follows a backslash: one character or a set."""
         if self.at < len(self.tokens) and self.tokens[self.at][1]:
             raise Refused("\\ before \\Q is not supported")
         char = self._next("\\ at the end")
@@ -433,7 +433,7 @@ class _Parser:
     # -- sets
 
     def _set(self) -> Ranges:
-        """A set whose [ has been read: unions joined by &&, which binds weaker than union."""
+        """Parses a set whose [ has been read: unions joined by &&, which binds weaker than union."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise Refused(f"sets are nested more than {_MAX_DEPTH} deep")
@@ -462,7 +462,7 @@ class _Parser:
         return complement(result) if negated else result
 
     def _set_item(self) -> Ranges:
-        """A range, a single character, or a class like \\d."""
+        """Parses a range, a single character, or a class like \\d."""
         low = self._set_char()
         if not isinstance(low, int):
             return low
@@ -488,7 +488,7 @@ def _meet(result: Ranges | None, members: list[Ranges]) -> Ranges:
 
 
 def _unquote(pattern: str) -> list[tuple[str, bool]]:
-    """Characters, each with whether it stood between \\Q and \\E."""
+    """Splits the pattern into characters, each with whether it is between \\Q and \\E."""
     tokens: list[tuple[str, bool]] = []
     at = 0
     while at < len(pattern):

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from bench.end_offsets import OffsetsError, encode_request, parse_answers
 from bench.fill import make_values
 from bench.latency import Arrival, delays_in_window, summarise_delays
 from bench.machine import HIDDEN, hide_secrets, hide_texts
 from bench.measure import Sample, find_window, summarise_samples
-from bench.offsets import OffsetsError, encode_request, parse_answers
+from bench.process_tree import ProcessTree
 from bench.systems import SYSTEMS, SystemFailed, plan_order, plan_properties
-from bench.tree import ProcessTree
 from bench.works import REFERENCE_WORK, WORKS, Work
 from heliograph.kafka import messages
 from heliograph.lab import Authority, Secured

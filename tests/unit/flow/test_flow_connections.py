@@ -17,8 +17,8 @@ from heliograph.control.heartbeats import Heartbeats
 from heliograph.flow.lane_terms import terms_of
 from heliograph.kafka.types import BrokerAddress
 from heliograph.ledger.cluster_access import Role, admin_way, bootstrap_of, cluster_of, security_of, way_of
-from heliograph.preflight.access import list_accesses
 from heliograph.preflight.check import check_clusters
+from heliograph.preflight.logins import list_logins
 from heliograph.preflight.steps import Verdict
 from heliograph.preflight.topics import check_ways
 from heliograph.rights.needs import needs_of
@@ -142,7 +142,7 @@ def test_client_needs_and_preflight_go_the_flows_way() -> None:
         ("a", ("secure-source:9093",)),
         ("b", ("secure-target:9093",)),
     }
-    assert {(found.alias, str(found.bootstrap[0]), found.security.protocol) for found in list_accesses(settings)} == {
+    assert {(found.alias, str(found.bootstrap[0]), found.security.protocol) for found in list_logins(settings)} == {
         ("a", "secure-source:9093", "SASL_SSL"),
         ("b", "secure-target:9093", "SASL_SSL"),
     }
@@ -259,7 +259,7 @@ def test_flows_that_reach_a_cluster_in_different_ways_are_each_checked() -> None
         async with FakeCluster("a", topics={"t": 1}) as source, FakeCluster("b", topics={}) as target:
             more = f"c->b.enabled = true\nc.bootstrap.servers = 127.0.0.1:{source.brokers[1].port}\n"
             settings = settings_through(source, target, more.replace("c.bootstrap", "c->b.source.cluster.bootstrap"))
-            accesses = list_accesses(settings)
+            accesses = list_logins(settings)
             assert [access.roles for access in accesses if access.alias == "b"] == [
                 ("admin of a->b", "producer of a->b"),
                 ("admin of c->b", "producer of c->b"),

@@ -15,10 +15,10 @@ from heliograph.kafka.security.jaas import parse_jaas
 from heliograph.lab.cluster import Lab, LabCluster
 from heliograph.lab.listeners import LISTENERS, MODULES, broker_name
 from heliograph.lab.pki import Authority
-from heliograph.lab.ready import WAYS, remove_ready_files, write_ready_files
 from heliograph.lab.secured import STORES, USERS, Secured, unsigned_token
 from heliograph.lab.servers import count_ports, format_properties, plan_nodes
 from heliograph.lab.spec import ClusterSpec
+from heliograph.lab.starter_files import WAYS, remove_ready_files, write_ready_files
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from heliograph.ledger.copy_names import Rank, claims_of, may_clash, names_of, p
 from heliograph.ledger.translation import Translation
 from heliograph.preflight import topics as preflight
 from heliograph.preflight.applications import mirrored_topics
-from heliograph.recovery.forms import By
+from heliograph.recovery.choices import By
 from heliograph.recovery.translate import plan_moves
 from heliograph.rights.required import flow_rights
 from tests.unit.helpers.logs import ENTRY

@@ -21,10 +21,10 @@ from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.types import BrokerAddress
 from heliograph.lab.pki import Authority, Signed
 from heliograph.preflight import probe as probe_module
-from heliograph.preflight.access import ClusterLogin, list_accesses
 from heliograph.preflight.certificate import Certificate, judge
 from heliograph.preflight.check import read_app_security
 from heliograph.preflight.connect import Look, look_at
+from heliograph.preflight.logins import ClusterLogin, list_logins
 from heliograph.preflight.probe import judge_versions
 from heliograph.preflight.steps import Step, Verdict
 from tests.fake_cluster import FakeCluster
@@ -341,7 +341,7 @@ def test_a_listener_that_wants_a_login() -> None:
 
 
 def accesses(more: str) -> list[tuple[str, str]]:
-    return [(found.alias, found.role) for found in list_accesses(parse_settings(BASE + more))]
+    return [(found.alias, found.role) for found in list_logins(parse_settings(BASE + more))]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_roles_with_the_same_settings_are_one_access(more: str, expected: list[t
 
 def test_a_cluster_of_no_enabled_flow_is_not_looked_at() -> None:
     settings = parse_settings(BASE.replace("A, B", "A, B, C") + "C.bootstrap.servers = c:1\nB->C.enabled = false\n")
-    assert {found.alias for found in list_accesses(settings)} == {"A", "B"}
+    assert {found.alias for found in list_logins(settings)} == {"A", "B"}
 
 
 def test_versions_that_are_lacking_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph import cli
+from heliograph.cli.render import OutputFormat, render_rows
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow
 from heliograph.kafka.admin.topic_configs import OF_TOPIC, ConfigEntry
@@ -31,7 +32,6 @@ from heliograph.ledger.records.log_ends import LogEnd, LogEnds
 from heliograph.ledger.records.loss import Loss
 from heliograph.ledger.records.table import parse_ledger
 from heliograph.ledger.records.trouble import WHOLE_TOPIC, Trouble
-from heliograph.render import OutputFormat, render_rows
 from heliograph.views import topics as module
 from heliograph.views.differences import ConfigDifference, compared, differences_of
 from heliograph.views.topic_views import Reading, TopicSide, TopicState, TopicView, topic_views, why_not_mirrored

@@ -13,13 +13,13 @@ import pytest
 
 from heliograph.config import inspect_file
 from heliograph.errors import LabError
-from heliograph.lab import control
-from heliograph.lab.control import Act, change_brokers, choose_brokers
+from heliograph.lab import broker_control
+from heliograph.lab.broker_control import Act, change_brokers, choose_brokers
 from heliograph.lab.folder import BrokerRecord, LabFolder, LabRecord, read_lab, stop_lab
 from heliograph.lab.jars import JavaCommand
-from heliograph.lab.keeper import DOOR
-from heliograph.lab.process import KeeperClient
-from heliograph.lab.ready import next_commands, write_ready_files
+from heliograph.lab.keeper import CONTROL_SOCKET
+from heliograph.lab.keeper_client import KeeperClient
+from heliograph.lab.starter_files import next_commands, write_ready_files
 
 SLEEPER = JavaCommand([sys.executable, "-c", "import time; time.sleep(600)"], {})
 DEEP = "x" * 60
@@ -28,7 +28,7 @@ DEEP = "x" * 60
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabFolder]:
     """A lab that was left running, in a folder whose path is too long for a socket's."""
-    monkeypatch.setattr(control, "fetch_broker_ids", lambda _port: frozenset({1}))
+    monkeypatch.setattr(broker_control, "fetch_broker_ids", lambda _port: frozenset({1}))
     found = LabFolder(tmp_path / DEEP / DEEP)
     keeper = KeeperClient(found)
     brokers = []
@@ -87,11 +87,11 @@ def test_unknown_names_are_refused_with_those_there_are(folder: LabFolder) -> No
 
 
 def test_the_door_is_for_its_owner_and_for_few_requests(folder: LabFolder) -> None:
-    mode = (folder.data / DOOR).stat().st_mode
+    mode = (folder.data / CONTROL_SOCKET).stat().st_mode
     assert stat.S_IMODE(mode) & 0o077 == 0
     for action in ("start", "end", "ports", "nonsense"):
         with pytest.raises(LabError):
-            control._ask(folder, action)
+            broker_control._ask(folder, action)
     assert len(alive(folder)) == 3
 
 

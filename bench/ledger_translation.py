@@ -1,4 +1,4 @@
-"""How long a group's translation takes by a large ledger, and how much memory."""
+"""Measures how long a group's translation by a large ledger takes, and how much memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from heliograph.ledger.store import wait_for_topics
 GROUP = "reader"
 _RUN = 3
 _STEP = _RUN + 1
-"""A run of three records and a marker, as a source written in small transactions has."""
+"""Offsets from one run to the next: three records and a marker, as from a source with small transactions."""
 _TIMED = """
 import json, re, sys, time
 from pathlib import Path
@@ -33,7 +33,7 @@ client = MirrorClient({"bootstrap.servers": bootstrap})
 started = time.perf_counter()
 found = client.translate_offsets(alias, group, by="ledger")
 seconds = time.perf_counter() - started
-exact = sum(place.grade == "exact" for place in found.values())
+exact = sum(translated.grade == "exact" for translated in found.values())
 # Not getrusage: its peak includes that of the process that started this one.
 peak_kb = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 print(json.dumps([seconds, peak_kb / 1000, exact]))
@@ -41,7 +41,7 @@ print(json.dumps([seconds, peak_kb / 1000, exact]))
 
 
 def write_ledger(bootstrap: str, work: LedgerWork, alias: str, topic: str) -> None:
-    """The ledger of a flow whose partitions are all of broken runs, and a group in the middle of each."""
+    """Writes the ledger of a flow whose partitions have many short runs, and a group in the middle of each."""
     asyncio.run(_write(bootstrap, work, alias, topic))
 
 
@@ -82,7 +82,7 @@ def _records(work: LedgerWork, alias: str, topic: str) -> Iterator[tuple[bytes, 
 
 
 def measure_ledger(work: LedgerWork, bootstrap: str, alias: str) -> dict[str, Any]:
-    """In a fresh interpreter; its imports count for the memory and not for the time."""
+    """Measures in a fresh interpreter; its imports count for the memory and not for the time."""
     command = [sys.executable, "-c", _TIMED, bootstrap, alias, GROUP]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds, megabytes, exact = json.loads(done.stdout)

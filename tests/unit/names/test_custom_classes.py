@@ -16,9 +16,9 @@ from heliograph.errors import ConfigError
 from heliograph.flow.topic_configs import carried_configs, follows_configs, unjudged_configs
 from heliograph.kafka.admin.topic_configs import OF_TOPIC, ConfigEntry
 from heliograph.ledger.copy_names import plan_names
-from heliograph.names.filters import OwnFilter
-from heliograph.names.own_classes import make_own
-from heliograph.names.policies import POLICIES, IdentityPolicy, OwnPolicy, make_policy
+from heliograph.names.custom_classes import make_custom
+from heliograph.names.filters import CustomFilter
+from heliograph.names.policies import POLICIES, CustomPolicy, IdentityPolicy, make_policy
 from heliograph.names.renaming import RenamingPolicy
 from heliograph.preflight.applications import mirrored_topics
 from heliograph.rights.required import flow_rights
@@ -100,8 +100,8 @@ python.regions.suffix = -eu
 
 def test_the_example_of_the_documents_works() -> None:
     flow = flow_of(EXAMPLE_KEYS)
-    assert isinstance(flow.policy, OwnPolicy)
-    assert isinstance(flow.topics, OwnFilter)
+    assert isinstance(flow.policy, CustomPolicy)
+    assert isinstance(flow.topics, CustomFilter)
     plan = plan_names(flow, ["orders", "payments", "other", "heartbeats", "__consumer_offsets"])
     assert plan.wanted == {"orders": "orders-eu", "payments": "payments-eu", "heartbeats": "A.heartbeats"}
     assert (flow.policy.topic_source("orders-eu"), flow.policy.upstream_topic("orders-eu")) == ("A", "orders")
@@ -112,7 +112,7 @@ def test_a_class_is_given_the_properties_of_its_flow() -> None:
     flow = flow_of("topics = a, b\ngroup.filter.class = python:faulty.Keeps\npython.keep = x\nA->B.python.more = 1\n")
     assert flow.checkpoints is not None
     groups = flow.checkpoints.groups
-    assert isinstance(groups, OwnFilter)
+    assert isinstance(groups, CustomFilter)
     assert (groups.accepts("xy"), groups.accepts("y")) == (True, False)
     given = dict(groups.own.properties)
     assert given["source.cluster.alias"] == "A"
@@ -272,5 +272,5 @@ def test_rights_of_a_class_of_ones_own_are_on_all_names() -> None:
 
 
 def test_an_object_shows_none_of_its_properties() -> None:
-    own = make_own("python:faulty.Nothing", object, {"python.password": "hush"})
+    own = make_custom("python:faulty.Nothing", object, {"python.password": "hush"})
     assert "hush" not in repr(own)

@@ -1,4 +1,4 @@
-"""How long a large configuration takes to load, in both its forms."""
+"""Measures how long a large configuration takes to load, in both its forms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMS = ("properties", "yaml")
 
 
 def make_file(folder: Path, form: str, flows: int) -> Path:
-    """So many sources and one target, each flow with topics, groups and intervals of its own."""
+    """Writes a file with many sources and one target, each flow with its own topics, groups and intervals."""
     path = folder / f"load.{form}"
     path.write_text(_properties(flows) if form == "properties" else _resource(flows))
     return path
@@ -67,7 +67,7 @@ def _resource(flows: int) -> str:
 
 
 def measure_loading(work: LoadWork, path: Path) -> dict[str, Any]:
-    """In a fresh interpreter, without its imports."""
+    """Measures in a fresh interpreter, without its imports."""
     done = subprocess.run([sys.executable, "-c", _TIMED, str(path)], capture_output=True, text=True, check=True)
     seconds, flows = done.stdout.split()
     assert int(flows) == work.flows

@@ -1,4 +1,4 @@
-"""Choices that the command line offers for acts of recovery; apart, because it needs them at once. Pure."""
+"""Defines choices of the recovery commands; apart, because the command line needs them at once. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class By(StrEnum):
-    """What a translation goes by."""
+    """The basis of a translation."""
 
     LEDGER = "ledger"
     CHECKPOINT = "checkpoint"

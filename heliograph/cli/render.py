@@ -1,6 +1,6 @@
-"""Rows as text: a table for people, JSON, YAML and CSV with the same field names for programs.
+"""Renders rows as text: a table for people, JSON, YAML and CSV with the same field names for programs.
 
-What does not print is escaped in tables and CSV; JSON and YAML have it exactly, by their own escapes.
+Control characters are escaped in tables and CSV; JSON and YAML keep them with their own escapes.
 """
 
 from __future__ import annotations
@@ -8,15 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
-from heliograph.tables import NONE, PLAIN, Layout, Screen, render_table
+from heliograph.cli.tables import NONE, PLAIN, Layout, Screen, render_table
 from heliograph.text import printable
-
-Value = str | int | float | bool | None
-Row = Mapping[str, Value | Sequence[Mapping[str, Value]]]
-"""Lists are for programs; tables have none."""
+from heliograph.views.rows import Row
 
 
 class OutputFormat(StrEnum):
@@ -29,7 +26,7 @@ class OutputFormat(StrEnum):
 
     @property
     def is_table(self) -> bool:
-        """For people, not for programs."""
+        """Tells whether the format is for people, not for programs."""
         return self in (OutputFormat.TABLE, OutputFormat.WIDE)
 
 
@@ -44,7 +41,7 @@ def render_rows(
     layout: Layout = _USUAL,
     screen: Screen = PLAIN,
 ) -> str:
-    """`layout` and `screen` say how a table looks, `conclusion` is its last line; programs do not get it."""
+    """Renders rows; `layout`, `screen` and the last line, `conclusion`, are for tables only."""
     if output is OutputFormat.JSON:
         return json.dumps(rows, indent=2)
     if output is OutputFormat.YAML:
@@ -56,7 +53,7 @@ def render_rows(
 
 
 def render_csv(rows: Sequence[Row]) -> str:
-    """With a line of headings; of what is not known nothing."""
+    """Renders CSV with a line of headings; unknown values are empty."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerows([list(rows[0]), *(list(row.values()) for row in rows)] if rows else [])
@@ -64,13 +61,13 @@ def render_csv(rows: Sequence[Row]) -> str:
 
 
 def _yaml(rows: Sequence[Row]) -> str:
-    """A list of flat mappings. JSON's scalars are YAML's, so the quoting is JSON's."""
+    """Renders a list of flat mappings. JSON's scalars are valid YAML, so the quoting is JSON's."""
     blocks = ["\n  ".join(f"{key}: {json.dumps(value)}" for key, value in row.items()) for row in rows]
     return "\n".join(f"- {block}" for block in blocks) or "[]"
 
 
 def _csv(rows: Sequence[Row]) -> str:
-    """A line of headings, then a line for each row; a list is a cell of JSON."""
+    """Renders a line of headings, then a line for each row; a list is a cell of JSON."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     if rows:

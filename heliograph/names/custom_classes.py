@@ -1,7 +1,7 @@
-"""Classes of one's own, named in a configuration as `python:module.Class`: loaded, made, asked with care.
+"""Loads and calls custom classes, named in a configuration as `python:module.Class`.
 
-They are looked for on the Python path of the driver and of the commands; lanes know nothing of them. Whatever such a
-class does wrong is an error that names it.
+They are looked for on the Python path of the driver and of the commands; lanes do not use them. Whatever such a class
+does wrong becomes an error that names it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnObject:
-    """An object of such a class. Two are the same if their names and properties are."""
+class CustomObject:
+    """An object of a custom class. Two are equal if their class names and properties are."""
 
     name: str
     properties: tuple[tuple[str, str], ...] = field(repr=False)
@@ -48,25 +48,25 @@ class OwnObject:
     def _ask(self, method: str, arguments: tuple[str, ...]) -> Any:
         try:
             return getattr(self.instance, method)(*arguments)
-        except Exception as error:  # code of others may raise anything
+        except Exception as error:  # custom code may raise anything
             raise ConfigError(
-                f"{self._call(method, arguments)} failed: {type(error).__name__}: {error}", remedy="mend the class"
+                f"{self._call(method, arguments)} failed: {type(error).__name__}: {error}", remedy="fix the class"
             ) from error
 
     def _misfit(self, method: str, arguments: tuple[str, ...], answer: object, wanted: str) -> ConfigError:
         what = f"{self._call(method, arguments)} gave {type(answer).__name__}, not {wanted}"
-        return ConfigError(what, remedy="mend the class")
+        return ConfigError(what, remedy="fix the class")
 
     def _call(self, method: str, arguments: tuple[str, ...]) -> str:
         return f"{self.name}: {method}({', '.join(map(repr, arguments))})"
 
 
-def is_own(class_name: str) -> bool:
+def is_custom(class_name: str) -> bool:
     return class_name.strip().startswith(PREFIX)
 
 
-def make_own(class_name: str, protocol: type, properties: Mapping[str, str]) -> OwnObject:
-    """Load the class, make an object with the properties, see that it has every method of the protocol."""
+def make_custom(class_name: str, protocol: type, properties: Mapping[str, str]) -> CustomObject:
+    """Loads the class, makes an object with the properties, checks that it has every method of the protocol."""
     name = class_name.strip()
     made = _made(name, _load(name), dict(properties))
     methods = [method for method in vars(protocol) if not method.startswith("_")]
@@ -74,10 +74,10 @@ def make_own(class_name: str, protocol: type, properties: Mapping[str, str]) -> 
     if missing:
         raise ConfigError(
             f"{name} lacks {', '.join(missing)}",
-            why=f"a class in its place has the methods {', '.join(methods)}",
+            why=f"such a class needs the methods {', '.join(methods)}",
             remedy="add what is missing (docs/naming.md has an example)",
         )
-    return OwnObject(name, tuple(sorted(properties.items())), made)
+    return CustomObject(name, tuple(sorted(properties.items())), made)
 
 
 def _load(name: str) -> Any:
@@ -87,10 +87,10 @@ def _load(name: str) -> Any:
     module, _, attribute = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), attribute, None)
-    except Exception as error:  # loading runs code of others
+    except Exception as error:  # loading runs custom code
         raise ConfigError(
             f'the module "{module}" of {name} cannot be loaded: {type(error).__name__}: {error}',
-            remedy="put its folder into PYTHONPATH, and see that it can be imported",
+            remedy="add its folder to PYTHONPATH, and check that the module can be imported",
         ) from error
     if not isinstance(found, type):
         raise ConfigError(f'the module "{module}" has no class "{attribute}"', remedy="write python:module.Class")
@@ -100,9 +100,9 @@ def _load(name: str) -> Any:
 def _made(name: str, kind: Any, properties: dict[str, str]) -> Any:
     try:
         return kind(properties)
-    except Exception as error:  # code of others may raise anything
+    except Exception as error:  # custom code may raise anything
         raise ConfigError(
-            f"{name} cannot be made: {type(error).__name__}: {error}",
+            f"{name} cannot be created: {type(error).__name__}: {error}",
             why="it is called with one argument, the flow's properties as a dict",
-            remedy="mend its __init__",
+            remedy="fix its __init__",
         ) from error

@@ -1,6 +1,6 @@
-"""Files to begin with: a mirror of the first cluster into the second, and for secured clusters settings of clients.
+"""Writes files to start with: a mirror of the first cluster into the second, and client settings of secured clusters.
 
-No secret is in them: they refer to a file of secrets beside the key material, which goes with the lab's data.
+They contain no secret: they refer to a file of secrets beside the key material, which is removed with the lab's data.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ WAYS: Mapping[str, tuple[str, str]] = {
     "expired": ("EXPIRED", ""),
     "wrong-host": ("WRONG_HOST", ""),
 }
-"""Listener and mechanism by what the command line calls them."""
+"""Listener and mechanism by their name on the command line."""
 
 DEFAULT_FOLDER = Path(".lab")
-MARK = "# written by heliograph lab up, removed by heliograph lab down\n"
+HEADER_LINE = "# written by heliograph lab up, removed by heliograph lab down\n"
 _MIRROR_FILE = "mm2.properties"
 _CLIENT_FILES = "-client.properties"
 _PROVIDER = {
@@ -38,9 +38,9 @@ _PROVIDER = {
 
 
 def write_ready_files(folder: Path, clusters: Sequence[LabCluster], way: str | None) -> dict[str, str]:
-    """Write the files to the lab's folder; gives the settings, `<alias>.<key>`, with references for secrets.
+    """Writes the files to the lab's folder; returns the settings, `<alias>.<key>`, with references for secrets.
 
-    `way` is how to come into secured clusters; None: they have plain listeners.
+    `way` is the kind of login to secured clusters; None: they have plain listeners.
     """
     found: list[dict[str, str]] = []
     for cluster in clusters:
@@ -57,22 +57,22 @@ def write_ready_files(folder: Path, clusters: Sequence[LabCluster], way: str | N
 
 
 def next_commands(folder: Path, aliases: Sequence[str]) -> list[str]:
-    """What to try on a lab that is up; nothing for a single cluster, which has no mirror."""
+    """Lists commands to try on a lab that is up; none for a single cluster, which has no mirror."""
     if len(aliases) < 2:
         return []
     source, target = aliases[:2]
     file, at = folder / _MIRROR_FILE, "" if folder == DEFAULT_FOLDER else f" --folder {folder}"
     commands = {
         f"heliograph run {file}": f"mirrors {source} to {target}, until Ctrl-C",
-        f"heliograph status {file}": "how the mirror stands",
-        f"heliograph lab kill {source}{at}": f'loses the source; "heliograph lab start {source}{at}" brings it back',
+        f"heliograph status {file}": "shows the state of the mirror",
+        f"heliograph lab kill {source}{at}": f'kills the source; "heliograph lab start {source}{at}" brings it back',
     }
     width = max(map(len, commands))
     return [f"{command:<{width}}  # {why}" for command, why in commands.items()]
 
 
 def remove_ready_files(folder: Path) -> None:
-    """Only those of the lab: the folder may be anybody's."""
+    """Removes the files that the lab wrote, and no others."""
     for path in (folder / _MIRROR_FILE, *folder.glob(f"*{_CLIENT_FILES}")):
         if _is_ours(path):
             path.unlink()
@@ -101,11 +101,11 @@ def _mirror_keys(source: LabCluster, target: LabCluster) -> dict[str, str]:
 def _write(path: Path, properties: Mapping[str, str]) -> None:
     if path.exists() and not _is_ours(path):
         raise LabError("there is a file of this name already", where=str(path), remedy="choose another folder")
-    write_private(path, MARK + _text(properties))
+    write_private(path, HEADER_LINE + _text(properties))
 
 
 def _is_ours(path: Path) -> bool:
-    return path.is_file() and path.read_bytes().startswith(MARK.encode())
+    return path.is_file() and path.read_bytes().startswith(HEADER_LINE.encode())
 
 
 def _text(properties: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Brokers of a detached lab, killed, stopped and started by others than its owner: through the keeper's door."""
+"""Kills, stops and starts brokers of a detached lab from another process, through the keeper's control socket."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 
 from heliograph.errors import LabError
 from heliograph.lab.folder import BrokerRecord, LabFolder, LabRecord, read_lab
-from heliograph.lab.keeper import DOOR, short_path
+from heliograph.lab.keeper import CONTROL_SOCKET, short_path
+from heliograph.lab.keeper_client import running_process
 from heliograph.lab.probe import fetch_broker_ids
-from heliograph.lab.process import running_process
 
 _ANSWER_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 30.0
@@ -27,15 +27,15 @@ _START_TIMEOUT_S = 120.0
 
 class Act(StrEnum):
     KILL = "kill"
-    """As a power cut: SIGKILL."""
+    """Like a power cut: SIGKILL."""
     STOP = "stop"
     """A clean shutdown."""
     START = "start"
-    """Again, on the old port and data."""
+    """Starts a broker again, on the old port and data."""
 
 
 def change_brokers(path: Path | str, act: Act, which: str) -> list[BrokerRecord]:
-    """Do it to `CLUSTER` or `CLUSTER:BROKER`, and wait until it is done; gives the brokers that it was done to."""
+    """Applies the action to `CLUSTER` or `CLUSTER:BROKER`, waits until it is done, and returns these brokers."""
     folder, record = LabFolder(path), read_lab(path)
     chosen = choose_brokers(record, which)
     if act is Act.START:
@@ -53,7 +53,7 @@ def change_brokers(path: Path | str, act: Act, which: str) -> list[BrokerRecord]
 
 
 def choose_brokers(record: LabRecord, which: str) -> list[BrokerRecord]:
-    """Those of a cluster, or the one that is named with its number."""
+    """Returns the brokers of a cluster, or the one that is named with its number."""
     alias, colon, number = which.partition(":")
     found = [broker for broker in record.brokers if broker.alias == alias]
     if not found:
@@ -98,7 +98,7 @@ def _start(folder: LabFolder, record: LabRecord, brokers: Sequence[BrokerRecord]
         raise LabError(
             f"{', '.join(map(_name, started))}: no answer after {_START_TIMEOUT_S:.0f} s",
             where=str(folder.logs),
-            remedy="look into the logs; a cluster needs most of its brokers to answer",
+            remedy="read the logs; a cluster needs most of its brokers to answer",
         )
     return started
 
@@ -120,16 +120,16 @@ def _keep(folder: LabFolder, record: LabRecord, changed: Sequence[BrokerRecord])
 
 
 def _ask(folder: LabFolder, action: str, **arguments: Any) -> dict[str, Any]:
-    """One request through the keeper's door."""
+    """Sends one request through the keeper's control socket."""
     request = json.dumps({"id": 0, "do": action, **arguments}).encode() + b"\n"
     directory = -1
     try:
         directory = os.open(folder.data, os.O_RDONLY)
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as door:
-            door.settimeout(_ANSWER_TIMEOUT_S)
-            door.connect(short_path(directory, folder.data / DOOR))
-            door.sendall(request)
-            with door.makefile("rb") as answer:
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as control:
+            control.settimeout(_ANSWER_TIMEOUT_S)
+            control.connect(short_path(directory, folder.data / CONTROL_SOCKET))
+            control.sendall(request)
+            with control.makefile("rb") as answer:
                 reply: dict[str, Any] = json.loads(answer.readline())
     except (OSError, ValueError) as error:
         raise LabError(

@@ -1,8 +1,8 @@
-"""CPU and memory of a process and everything it started.
+"""Measures CPU and memory of a process and everything it started.
 
-A process's own time plus that of its children that have ended and were waited for: summed over the tree, nothing
-is lost when a worker ends between two samples, and nothing is counted twice. To be cheap enough for twenty samples
-a second, only processes not seen before are asked for their parent.
+A process's own time plus that of its children that have ended and were waited for: summed over the tree, nothing is
+lost when a worker ends between two samples, and nothing is counted twice. To be cheap enough for twenty samples a
+second, only processes not seen before are asked for their parent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ProcessTree:
         return TreeSample(cpu_s=cpu_s, rss_mb=rss / _MB, lane_rss_mb=lane_rss / _MB, processes=len(self._members))
 
     def pss_mb(self) -> float:
-        """Memory with shared pages counted once. Walks page tables, so not to be asked often."""
+        """Returns memory with shared pages counted once. Walks page tables, so not to be called often."""
         total = 0
         for process in list(self._members.values()):
             try:
@@ -62,12 +62,12 @@ class ProcessTree:
         return total / _MB
 
     def alive(self) -> list[psutil.Process]:
-        """The members that still run."""
+        """Returns the members that still run."""
         self._find_new()
         return [process for process in self._members.values() if _is_alive(process)]
 
     def lanes(self) -> list[psutil.Process]:
-        """Spark's Python workers, without the daemon that they come from."""
+        """Returns Spark's Python workers, without the daemon that they come from."""
         workers = [process for process in self.alive() if _is_lane(process)]
         parents = {process.ppid() for process in workers}
         return [process for process in workers if process.pid not in parents]

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from heliograph.cli import layouts
-from heliograph.render import OutputFormat, Row, render_rows
-from heliograph.tables import PLAIN, Layout, Screen, cut, screen_of
+from heliograph.cli.render import OutputFormat, render_rows
+from heliograph.cli.tables import PLAIN, Layout, Screen, cut, screen_of
+from heliograph.views.rows import Row
 
 NAME = "payments.settlement.outgoing.v2"
 ERROR = (
@@ -30,7 +31,7 @@ TOPICS = [topic(NAME, "stopped", 96000, ERROR), topic("orders", "waiting", 100),
 
 
 def table(width: int | None, *, colour: bool = False, marks: bool = False, rows: list[Row] = TOPICS) -> str:
-    screen = Screen(width=width, has_colour=colour, has_marks=marks)
+    screen = Screen(width=width, has_colour=colour, has_symbols=marks)
     return render_rows(rows, OutputFormat.TABLE, layout=layouts.TOPICS, screen=screen, conclusion="3 topics")
 
 
@@ -57,7 +58,7 @@ def test_flow_has_a_column_where_there_are_several() -> None:
 
 
 def test_wide_table_has_all_columns_whole() -> None:
-    screen = Screen(width=80, has_colour=False, has_marks=True)
+    screen = Screen(width=80, has_colour=False, has_symbols=True)
     text = render_rows(TOPICS, OutputFormat.WIDE, layout=layouts.TOPICS, screen=screen)
     heading, first = text.splitlines()[:2]
     assert all(name.upper() in heading for name in TOPICS[0])
@@ -95,9 +96,9 @@ def test_a_narrow_terminal_goes_without_spare_columns() -> None:
 @pytest.mark.parametrize(
     ("environment", "terminal", "screen"),
     [
-        ({"TERM": "xterm"}, True, Screen(width=100, has_colour=True, has_marks=True)),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, True, Screen(width=100, has_marks=True)),
-        ({"TERM": "xterm", "NO_COLOR": ""}, True, Screen(width=100, has_colour=True, has_marks=True)),
+        ({"TERM": "xterm"}, True, Screen(width=100, has_colour=True, has_symbols=True)),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, Screen(width=100, has_symbols=True)),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, Screen(width=100, has_colour=True, has_symbols=True)),
         ({"TERM": "dumb"}, True, Screen(width=100)),
         ({"TERM": "xterm"}, False, PLAIN),
     ],
@@ -108,7 +109,7 @@ def test_screen_by_environment(environment: dict[str, str], screen: Screen, *, t
 
 def test_a_terminal_without_unicode_has_no_marks() -> None:
     screen = screen_of(is_terminal=True, columns=80, encoding="ANSI_X3.4-1968", environment={"TERM": "xterm"})
-    assert (screen.has_marks, screen.has_colour) == (False, True)
+    assert (screen.has_symbols, screen.has_colour) == (False, True)
 
 
 @given(st.text(max_size=60), st.integers(1, 40))

@@ -1,4 +1,4 @@
-"""How long a pass over many groups takes, as the mirror tells it, and that it carries all of them over."""
+"""Measures how long a sync of many groups takes, as the mirror logs it, and checks that it syncs all of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LOOK_S = 0.2
 
 
 def commit_groups(bootstrap: str, work: GroupsWork, topic: str, offset: int) -> None:
-    """All groups of the source to one offset."""
-    places = {TopicPartition(topic, index): Commit(offset) for index in range(work.partitions)}
-    answers = _ask(bootstrap, lambda cluster: commit_offsets(cluster, dict.fromkeys(work.names(), places)))
+    """Commits one offset for all groups of the source."""
+    commits = {TopicPartition(topic, index): Commit(offset) for index in range(work.partitions)}
+    answers = _ask(bootstrap, lambda cluster: commit_offsets(cluster, dict.fromkeys(work.names(), commits)))
     if answers.failed:
         raise SystemFailed(f"{len(answers.failed)} groups were not committed: {next(iter(answers.failed.values()))}")
 
@@ -32,7 +32,7 @@ def commit_groups(bootstrap: str, work: GroupsWork, topic: str, offset: int) -> 
 def measure_groups(
     running: RunningSystem, work: GroupsWork, *, source_bootstrap: str, target_bootstrap: str, topic: str, copy: str
 ) -> dict[str, Any]:
-    """After the first pass, which makes the groups, move all of them on a few times."""
+    """Waits for the first sync, which creates the groups, then moves all of them on a few times."""
     _wait(running, work, target_bootstrap, copy, 1)
     first = max(_passes(running, work), default=0.0)
     arrived = []
@@ -41,10 +41,10 @@ def measure_groups(
         began = time.monotonic()
         _wait(running, work, target_bootstrap, copy, turn)
         arrived.append(round(time.monotonic() - began, 2))
-    time.sleep(2 * work.interval_s)  # the mirror tells of a pass with its next line
+    time.sleep(2 * work.interval_s)  # the mirror logs a sync with its next line
     passes = _passes(running, work)
     if not passes:
-        raise SystemFailed(f"groups: no pass over all groups was told: {running.log_tail()}")
+        raise SystemFailed(f"groups: the log has no sync of all groups: {running.log_tail()}")
     return {
         "groups": work.groups,
         "offsets": work.groups * work.partitions,
@@ -58,7 +58,7 @@ def measure_groups(
 
 
 async def _commits_read_every_s(cluster: Cluster) -> float:
-    """How far apart the mirror reads commits, so that they cost no more than their share of a core."""
+    """Returns how often the mirror reads commits, so that they cost no more than their share of a core."""
     topics = [topic for topic in cluster.catalogue.topics if topic.startswith("mm2-ledger.")]
     ledgers = [ledger for topic in topics for ledger in await read_ledgers(cluster, topic)]
     passes = [ledger.passes[PassKind.COMMITS] for ledger in ledgers if PassKind.COMMITS in ledger.passes]
@@ -71,7 +71,7 @@ def _passes(running: RunningSystem, work: GroupsWork) -> list[float]:
 
 
 def _wait(running: RunningSystem, work: GroupsWork, bootstrap: str, copy: str, offset: int) -> None:
-    """Until every group of the target stands at an offset of every partition."""
+    """Waits until every group of the target has this offset in every partition."""
     wanted = {TopicPartition(copy, index): offset for index in range(work.partitions)}
     deadline = time.monotonic() + FIRST_RECORD_LIMIT_S
     while True:

@@ -1,6 +1,6 @@
-"""Asks a broker for the end offsets of a topic's partitions as cheaply as can be, many times a second.
+"""Asks a broker for the end offsets of a topic's partitions as cheaply as possible, many times a second.
 
-ListOffsets v1 is written by hand: the question is encoded once and put to each broker, the answers are read by numpy.
+ListOffsets v1 is written by hand: the request is encoded once and sent to each broker, numpy reads the answers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _API_KEY = 2
 _VERSION = 1
 _LATEST = -1
 _NOT_HERE = {3, 5, 6}
-"""Another broker leads the partition, or none: a topic being made or deleted is known in part for a moment."""
+"""Codes of a partition led by another broker or by none, as while a topic is being created or deleted."""
 _ANSWER = np.dtype([("partition", ">i4"), ("error", ">i2"), ("timestamp", ">i8"), ("offset", ">i8")])
 
 
 class OffsetsError(Exception):
-    """The broker gave an error or an answer that cannot be."""
+    """The broker returned an error or an impossible answer."""
 
 
 def encode_request(topic: str, partitions: int) -> bytes:
-    """The whole request with its size; high watermarks, as a consumer sees them."""
+    """Encodes the whole request with its size; asks for high watermarks, as a consumer sees them."""
     body = struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">i", partitions)
     body += b"".join(struct.pack(">iq", partition, _LATEST) for partition in range(partitions))
     request = struct.pack(">hhi", _API_KEY, _VERSION, 1) + _string("bench") + body
@@ -35,7 +35,7 @@ def encode_request(topic: str, partitions: int) -> bytes:
 
 
 def parse_answers(answers: Sequence[bytes], topic: str, partitions: int) -> NDArray[np.int64] | None:
-    """End offsets by partition, each from its leader among the brokers asked; None while one has none."""
+    """Parses end offsets by partition, each from its leader among the brokers asked; None while one has none."""
     start = 4 + 4 + len(_string(topic)) + 4  # correlation id, topics, name, partitions
     offsets = np.full(partitions, -1, dtype=np.int64)
     for answer in answers:
@@ -51,7 +51,7 @@ def parse_answers(answers: Sequence[bytes], topic: str, partitions: int) -> NDAr
 
 
 class EndOffsets:
-    """One topic's end offsets, over a connection of its own."""
+    """Reads one topic's end offsets, over a connection of its own."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._topic = topic
@@ -73,7 +73,7 @@ class EndOffsets:
             connection.close()
 
     def fetch(self) -> NDArray[np.int64] | None:
-        """End offsets by partition; None while the topic is not there."""
+        """Fetches end offsets by partition; None while the topic does not exist."""
         for connection in self._sockets:
             connection.sendall(self._request)
         answers = [_receive(connection, *struct.unpack(">i", _receive(connection, 4))) for connection in self._sockets]

@@ -1,7 +1,7 @@
-"""As whom a configuration comes to which cluster. Pure.
+"""Lists the logins of a configuration: which clients connect to which cluster with which settings. Pure.
 
-Roles are admin everywhere, consumer on a source, producer on a target. Those with the same settings are one access:
-looked at once, and named together.
+Roles are admin everywhere, consumer on a source, producer on a target. Clients with the same settings share one
+login: it is checked once, and they are named together.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ ADMIN, CONSUMER, PRODUCER, APP = "admin", "consumer", "producer", "app"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLogin:
-    """One way to one cluster."""
+    """One login to one cluster."""
 
     alias: str
     roles: tuple[str, ...]
     bootstrap: tuple[BrokerAddress, ...]
     security: Security = field(repr=False)
     clients: tuple[tuple[str, Role], ...] = ()
-    """Who comes this way: names of flows with their roles."""
+    """The clients that use it: names of flows with their roles."""
 
     @property
     def role(self) -> str:
@@ -40,8 +40,8 @@ class ClusterLogin:
         return (flow.name, role) in self.clients
 
 
-def list_accesses(settings: Settings) -> list[ClusterLogin]:
-    """Of the clusters that enabled flows need, in the order of the file; an alias's first access is the admin's."""
+def list_logins(settings: Settings) -> list[ClusterLogin]:
+    """Lists the logins of enabled flows in the order of the file; an alias's first login is the admin's."""
     used = {alias for flow in settings.enabled_flows for alias in (flow.source, flow.target)}
     return [access for alias in settings.clusters if alias in used for access in _of(settings, alias)]
 
@@ -59,7 +59,7 @@ def _of(settings: Settings, alias: str) -> Iterator[ClusterLogin]:
 
 
 def _clients(settings: Settings, alias: str) -> Iterator[tuple[str, tuple[str, Role], Way]]:
-    """By the kinds of clients; a kind that differs from flow to flow is named with its flow."""
+    """Yields clients by kind; a kind whose settings differ from flow to flow is named with its flow."""
     found: dict[str, list[tuple[tuple[str, Role], Way]]] = {ADMIN: [], CONSUMER: [], PRODUCER: []}
     for flow in settings.enabled_flows:
         for role in Role:
@@ -71,7 +71,7 @@ def _clients(settings: Settings, alias: str) -> Iterator[tuple[str, tuple[str, R
 
 
 def _relevant(way: Way) -> object:
-    """What makes a difference to a connection: of an unused protocol nothing does."""
+    """Returns the settings that matter to a connection; those of an unused protocol do not."""
     bootstrap, security = way
     used = ("ssl.",) * security.uses_tls + ("sasl.",) * security.uses_sasl
     texts = {**security.properties, **security.references}

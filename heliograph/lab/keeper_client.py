@@ -1,4 +1,4 @@
-"""The owner's end of the keeper: requests over a pipe."""
+"""Talks to the keeper for the owner of a lab: requests over a pipe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KeeperClient:
         arguments = (str(folder.data), str(cache_folder() / "ports.lock"), str(lock))
         with (folder.logs / "keeper.log").open("ab") as log:
             return subprocess.Popen(
-                # By its path and isolated: the keeper needs the standard library only.
+                # Run by its path and isolated: the keeper needs the standard library only.
                 [sys.executable, "-I", keeper.__file__, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -53,7 +53,7 @@ class KeeperClient:
         return ports
 
     def start(self, name: str, command: JavaCommand, *, cwd: Path, log: Path, last: bool = False) -> RunningProcess:
-        """Start a server; `last` is one that must outlive the others when the lab ends."""
+        """Starts a server; `last` is one that must outlive the others when the lab ends."""
         files = {"cwd": str(cwd), "log": str(log)}
         return running_process(
             self._ask("start", name=name, argv=command.argv, env=command.env, last=last, **files)["pid"]
@@ -63,12 +63,12 @@ class KeeperClient:
         self._ask("signal", name=name, signal=int(number))
 
     def exit_codes(self) -> dict[str, int]:
-        """Exit codes of the servers that have ended, by name."""
+        """Returns exit codes of the servers that have ended, by name."""
         codes: dict[str, int] = self._ask("poll")["exited"]
         return codes
 
     def stop(self, name: str, *, timeout_s: float) -> None:
-        """SIGTERM, and SIGKILL if that is not enough; returns when the server has ended."""
+        """Sends SIGTERM, then SIGKILL if needed; returns when the server has ended."""
         self.send_signal(name, signal.SIGTERM)
         if not self._wait(name, timeout_s):
             self.kill(name)
@@ -78,16 +78,16 @@ class KeeperClient:
         self._wait(name, 30.0)
 
     def discard(self, names: list[str]) -> None:
-        """Kill servers that may or may not have been started."""
+        """Kills servers that may or may not have been started."""
         self._ask("discard", names=names)
 
     def detach(self) -> None:
-        """Let the lab live on when this process ends."""
+        """Lets the lab live on when this process ends."""
         self._ask("detach")
         self._close()
 
     def end(self, *, grace_s: float) -> None:
-        """Stop all servers and remove the data. Does not mind a keeper that is gone."""
+        """Stops all servers and removes the data. Ignores a keeper that has ended."""
         try:
             self._ask("end", grace_s=grace_s)
         except LabError:
@@ -115,13 +115,13 @@ class KeeperClient:
                 self._process.stdin.flush()
                 reply = self._next_reply(request_id)
             except (OSError, ValueError) as error:
-                raise LabError("the lab's keeper is gone", why=str(error), remedy="start the lab again") from error
+                raise LabError("the lab's keeper has ended", why=str(error), remedy="start the lab again") from error
         if "error" in reply:
             raise LabError(f'the lab\'s keeper could not do "{action}"', why=reply["error"])
         return reply
 
     def _next_reply(self, request_id: int) -> dict[str, Any]:
-        """The answer to this request; an answer that an interrupted request left behind is passed over."""
+        """Returns the answer to this request; answers to earlier, interrupted requests are skipped."""
         assert self._process.stdout is not None
         while True:
             line = self._process.stdout.readline()

@@ -1,8 +1,8 @@
-"""Tables that fit the terminal: which columns are shown, how wide they are, how states are marked. Pure.
+"""Draws tables that fit the terminal: chooses columns and widths, adds symbols and colours for states. Pure.
 
-On a terminal a table is fitted to its width, states have a mark and a colour, long texts stand below their row, and
-what all rows have in common above them. Elsewhere, in a pipe or a file, a table has the same columns always, and
-nothing is cut, marked or coloured.
+On a terminal a table is fitted to its width, states have a symbol and a colour, long texts are below their row, and
+values that all rows share are above the table. In a pipe or a file a table always has the same columns, and nothing
+is cut or coloured.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from enum import Enum
 from rich.cells import cell_len, chop_cells
 
 NONE = "-"
-"""What a cell shows of which nothing is known."""
-GAP = "  "
-LEAST = 12
-"""Columns of texts are not cut below this."""
+"""Text of a cell whose value is unknown."""
+COLUMN_GAP = "  "
+MIN_WIDTH = 12
+"""Minimum width of a column of text."""
 _RESET = "\x1b[0m"
 _BOLD = "\x1b[1m"
 
@@ -34,8 +34,8 @@ class Level(Enum):
     REST = ("·", "\x1b[2m")
     GOOD = ("✓", "\x1b[32m")
 
-    def __init__(self, mark: str, colour: str) -> None:
-        self.mark = mark
+    def __init__(self, symbol: str, colour: str) -> None:
+        self.symbol = symbol
         self.colour = colour
 
     @property
@@ -45,19 +45,19 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """What a table is shown on."""
+    """The screen that a table is shown on."""
 
     width: int | None = None
-    """None: no terminal."""
+    """Width in columns; None: no terminal."""
     has_colour: bool = False
-    has_marks: bool = False
+    has_symbols: bool = False
 
 
 PLAIN = Screen()
 
 
 def screen_of(*, is_terminal: bool, columns: int, encoding: str | None, environment: Mapping[str, str]) -> Screen:
-    """By what is known of the standard output; https://no-color.org for NO_COLOR."""
+    """Describes the standard output; https://no-color.org for NO_COLOR."""
     if not is_terminal:
         return PLAIN
     is_dumb = environment.get("TERM", "") in ("", "dumb")
@@ -65,7 +65,7 @@ def screen_of(*, is_terminal: bool, columns: int, encoding: str | None, environm
     return Screen(
         width=max(columns, 40),
         has_colour=not is_dumb and not environment.get("NO_COLOR"),
-        has_marks=not is_dumb and is_unicode,
+        has_symbols=not is_dumb and is_unicode,
     )
 
 
@@ -74,17 +74,17 @@ class Layout:
     """The usual table of a command; `-o wide` has all columns."""
 
     columns: Sequence[str] = ()
-    """Those shown, from left to right; empty: all."""
+    """Columns shown, from left to right; empty: all."""
     headings: Mapping[str, str] = field(default_factory=dict)
-    """Short ones for the usual table."""
+    """Short headings for the usual table."""
     spare: Sequence[str] = ()
-    """Columns that a narrow terminal goes without, the first ones first."""
+    """Columns that a narrow terminal omits, in this order."""
     shared: Sequence[str] = ()
-    """Columns that are left out, and named above the table, if all rows have the same in them."""
+    """Columns that are omitted and named above the table if all rows have the same value."""
     detail: str = ""
-    """A long text, which stands below its row on a terminal."""
+    """The column of a long text, which a terminal shows below its row."""
     level: Callable[[Cells], Level] | None = None
-    """What the row's state means."""
+    """Tells what a row's state means."""
     state: str = ""
     """The column of the state, which is coloured."""
 
@@ -92,7 +92,7 @@ class Layout:
 def render_table(
     rows: Sequence[Cells], layout: Layout, screen: Screen, *, numbers: frozenset[str], is_wide: bool
 ) -> str:
-    """The rows as text; `numbers` are columns to be aligned right."""
+    """Draws the rows; columns in `numbers` are aligned right."""
     if not rows:
         return ""
     names = list(rows[0])
@@ -132,18 +132,18 @@ class _Drawing:
     def _heading(self, name: str) -> str:
         return self.headings.get(name, name).upper()
 
-    def _marks_rows(self) -> bool:
-        return self.screen.has_marks and self.layout.level is not None
+    def _has_symbols(self) -> bool:
+        return self.screen.has_symbols and self.layout.level is not None
 
     def _room(self) -> int:
         assert self.screen.width is not None
-        return self.screen.width - (2 if self._marks_rows() else 0)
+        return self.screen.width - (2 if self._has_symbols() else 0)
 
     def _needed(self) -> int:
-        return sum(self.widths.values()) + len(GAP) * (len(self.widths) - 1)
+        return sum(self.widths.values()) + len(COLUMN_GAP) * (len(self.widths) - 1)
 
     def fitted(self) -> _Drawing:
-        """Without the columns that there is no room for, and with the long ones cut."""
+        """Omits columns for which there is no room, and cuts the long ones."""
         for name in self.layout.spare:
             if self._needed() <= self._room():
                 break
@@ -152,24 +152,24 @@ class _Drawing:
                 del self.widths[name]
         while self._needed() > self._room():
             name = max(self._elastic(), key=self.widths.__getitem__, default="")
-            if not name or self.widths[name] <= self._least(name):
+            if not name or self.widths[name] <= self._min_width(name):
                 break
             self.widths[name] -= 1
         return self
 
     def _elastic(self) -> list[str]:
-        return [name for name in self.names if name not in self.numbers and self.widths[name] > self._least(name)]
+        return [name for name in self.names if name not in self.numbers and self.widths[name] > self._min_width(name)]
 
-    def _least(self, name: str) -> int:
-        return max(LEAST, cell_len(self._heading(name)))
+    def _min_width(self, name: str) -> int:
+        return max(MIN_WIDTH, cell_len(self._heading(name)))
 
     def text(self) -> str:
-        indent = "  " if self._marks_rows() else ""
+        indent = "  " if self._has_symbols() else ""
         heading = indent + self._line({name: self._heading(name) for name in self.names}, level=None)
         lines = [f"{_BOLD}{heading}{_RESET}" if self.screen.has_colour else heading]
         for row in self.rows:
             level = self.layout.level(row) if self.layout.level is not None else None
-            lines.append(self._mark(level) + self._line(row, level=level))
+            lines.append(self._symbol(level) + self._line(row, level=level))
             if self.detail and row.get(self.detail, NONE) != NONE:
                 lines += textwrap.wrap(
                     row[self.detail],
@@ -180,10 +180,10 @@ class _Drawing:
                 )
         return "\n".join(lines)
 
-    def _mark(self, level: Level | None) -> str:
-        if level is None or not self._marks_rows():
+    def _symbol(self, level: Level | None) -> str:
+        if level is None or not self._has_symbols():
             return ""
-        return f"{level.colour}{level.mark}{_RESET} " if self.screen.has_colour else f"{level.mark} "
+        return f"{level.colour}{level.symbol}{_RESET} " if self.screen.has_colour else f"{level.symbol} "
 
     def _line(self, row: Cells, *, level: Level | None) -> str:
         texts = []
@@ -194,11 +194,11 @@ class _Drawing:
             if level is not None and name == self.layout.state and self.screen.has_colour:
                 text = f"{level.colour}{text}{_RESET}"
             texts.append(blanks + text if name in self.numbers else text if is_last else text + blanks)
-        return GAP.join(texts).rstrip()
+        return COLUMN_GAP.join(texts).rstrip()
 
 
 def cut(text: str, width: int) -> str:
-    """A text that is too long, with its middle left out: names differ at their ends."""
+    """Shortens a text by omitting its middle, because names differ at their ends."""
     if cell_len(text) <= width:
         return text
     if width < 2:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 
-from heliograph.render import OutputFormat, Row, render_rows
+from heliograph.cli.render import OutputFormat, render_rows
+from heliograph.views.rows import Row
 
 ROWS: list[Row] = [
     {"alias": "primary", "pid": 12, "state": "running"},
