@@ -386,7 +386,7 @@ def test_a_flush_that_fails_is_told_with_its_counts_and_partitions_until_one_suc
                 await lane.until_copied(5)
                 await lane.until(lambda: told(world)[-1:] == [""])
             texts = told(world)
-            assert "positions of 1 partitions (t-0) were not written down, 5 records since the last time" in texts[0]
+            assert "positions of 1 partitions (t-0) were not stored, 5 records since the last flush" in texts[0]
             assert "NOT_AUTHORIZED" in texts[0]
             assert texts[-1] == ""
 
