@@ -1,7 +1,7 @@
-"""Record batches, magic 2: the 61-byte header, its checksum and rewrite, and the records inside.
+"""Reads and writes record batches, magic 2: the 61-byte header, its checksum, and the records inside.
 
-Bytes in, bytes out. Knows neither sockets nor flows, and not why a batch is copied
-the way it is; `detour_of` only says what a header rules out.
+Bytes in, bytes out. Knows neither sockets nor flows; `detour_of` says whether a batch
+can be copied whole, not how it is copied.
 
     0 base offset i64      8 length i32 (what follows it)   12 leader epoch i32   16 magic i8
    17 crc u32 (CRC-32C of 21 to the end)                    21 attributes i16     23 last offset delta i32

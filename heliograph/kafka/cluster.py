@@ -368,7 +368,7 @@ class Cluster:
     def _opened(self, key: tuple[BrokerAddress, str], task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            task.exception()  # a failure nobody waits for any more is no news
+            task.exception()  # nobody waits for it any more: asyncio must not log its failure
 
     async def _open(self, key: tuple[BrokerAddress, str]) -> Connection:
         address, _ = key

@@ -310,14 +310,14 @@ class Connection:
         for answer in (*(item.answer for item in waiting), *(request.answer for request in held)):
             if not answer.done():
                 answer.set_exception(self.failure.bare())  # each its own: a traceback grows where it is raised
-                answer.exception()  # an answer nobody waits for any more is no news
+                answer.exception()  # nobody may wait for it any more: asyncio must not log its failure
 
     def _flush(self) -> None:
         unsent = self._unsent
         try:
             while unsent:
                 sent = self._wire.send(unsent)
-                if self._writing:  # there is room again: the peer takes what we send
+                if self._writing:  # the socket has room again: the peer receives what we send
                     self._alive_at = self._loop.time()
                 while unsent and sent >= unsent[0].nbytes:
                     sent -= unsent.popleft().nbytes
@@ -385,14 +385,14 @@ class Connection:
             if self._receiving is None:
                 self._loop.remove_reader(self._fd)
             self._receiving = self._loop.call_later(RECEIVE_PAUSE_S, self._receive, size)
-            self._alive_at = self._loop.time()  # it is we who keep the broker waiting
+            self._alive_at = self._loop.time()  # we make the broker wait, not the other way round
             return
         self._target = memoryview(self._pool.take(size))[:size]
         self._filled, self._body = 0, True
         if self._receiving is not None:
             self._receiving = None
             self._loop.add_reader(self._fd, self._on_readable)
-            self._on_readable()  # TLS may hold bytes of which the kernel knows nothing any more
+            self._on_readable()  # TLS may hold bytes that the kernel has already delivered
 
     def _set_wake_bytes(self, missing: int) -> None:
         """Set the wake-up size before waiting, to no more than is missing: the kernel would wait for further bytes."""
@@ -481,7 +481,7 @@ async def open_connection(
         if found is None:
             raise unresolved(address, f"no answer within {connect_timeout_s:g} s", where=where) from error
         raise too_slow(connect_timeout_s, where=where) from error
-    except (ValueError, OverflowError, TypeError) as error:  # a broker may call itself anything in its metadata
+    except (ValueError, OverflowError, TypeError) as error:  # the metadata may hold any text as a host
         raise Unreachable(f'"{address.host}" port {address.port} is no address', where=where) from error
     return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s, muted=muted)
 

@@ -76,7 +76,7 @@ def foreign_writes(copy: PartitionCopy, settled: Settled) -> ForeignWrites:
     start, end = copy.entry.target_offset, settled.entry.target_offset
     whose = ", ".join(map(str, settled.strangers)) if any(pid >= 0 for pid in settled.strangers) else "none"
     return ForeignWrites(
-        f"{settled.foreign} records of other producers (id: {whose}) stand in "
+        f"{settled.foreign} records of other producers (id: {whose}) are in "
         f'"{copy.assignment.target_topic}" among offsets {start} to {end - 1}',
         where=copy.assignment.name,
         target_start=start,
@@ -88,11 +88,11 @@ def foreign_writes(copy: PartitionCopy, settled: Settled) -> ForeignWrites:
 def second_writer(copy: PartitionCopy, settled: Settled) -> SecondWriter:
     start, end = copy.entry.target_offset, settled.entry.target_offset
     return SecondWriter(
-        f'{settled.found} records of this flow stand in "{copy.assignment.target_topic}" that this lane did not send, '
+        f'{settled.found} records of this flow are in "{copy.assignment.target_topic}" that this lane did not send, '
         f"among offsets {start} to {end - 1}",
         where=copy.assignment.name,
         why="another process copied the same partition, or an earlier lane's last batch came late; copying goes on "
-        "behind them, nothing repeats",
+        "after them, nothing repeats",
         target_start=start,
         target_end=end,
         records=settled.found,
@@ -132,7 +132,7 @@ def unread(copy: PartitionCopy, target_end: int, error: NotAuthorized) -> Positi
     """Say that records on the target beyond the entry cannot be read for lack of rights."""
     beyond = target_end - copy.entry.target_offset
     return PositionUnproven(
-        f"{beyond} records stand on the target beyond the ledger's entry (source offset {copy.entry.source_offset}) "
+        f"{beyond} records are on the target beyond the ledger's entry (source offset {copy.entry.source_offset}) "
         "and cannot be read: that many may repeat",
         where=copy.assignment.name,
         why="without Read on the target's topics copying is at-least-once",

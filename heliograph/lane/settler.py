@@ -203,7 +203,7 @@ class Settler:
         elif end.offset < (awaited := self._awaited_end(copy, appended.offset)):
             self._all_wait([copy], errors.unreplicated(copy, awaited - end.offset))
         elif copy.unsure.late and (pause_s := self._patience_s(copy)) > 0:
-            self._awaited.pop(copy, None)  # a late batch extends the log: its end is read anew
+            self._awaited.pop(copy, None)  # a late batch extends the log: its end is read again
             copy.wait_for_late_batch(errors.may_be_late(copy))
             asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
         elif is_kept and not copy.unsure.misplaced:

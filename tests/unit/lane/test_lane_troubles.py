@@ -326,7 +326,7 @@ def test_a_target_that_may_not_be_read_is_copied_at_least_once() -> None:
             world.target.refuse(FETCH, "a.t", 0, NOT_AUTHORIZED, times=1_000)
             row = await released(world)
             assert (row.error_code, row.details["records"]) == ("POSITION_UNPROVEN", 3)
-            assert "3 records stand on the target beyond the ledger's entry" in row.error_text
+            assert "3 records are on the target beyond the ledger's entry" in row.error_text
             assert "at-least-once; grant Read" in row.error_text
 
     run(test())
