@@ -334,8 +334,8 @@ class FlowDriver:
     async def renew_metadata(self) -> None:
         """Ask for old metadata again; a leader that was deposed may go on answering as if it led."""
         topics = {topic for topic, _ in self.entries}
-        await self.source.renew(topics)
-        await self.target.renew({self.ledger_topic, *map(self.flow.remote_topic, topics)})
+        await self.source.refresh_if_old(topics)
+        await self.target.refresh_if_old({self.ledger_topic, *map(self.flow.remote_topic, topics)})
 
     async def _note_asked(self, partitions: Mapping[str, int], is_first: Callable[[PartitionName], bool]) -> None:
         """Write down what the flow is asked for: what appears later among it is new."""

@@ -1,1 +1,1 @@
-"""Kafka, spoken on the wire: bytes, connections, a cluster and its administration; knows nothing of mirroring."""
+"""Speaks Kafka's protocol: bytes, connections, a cluster and its administration; knows nothing of mirroring."""

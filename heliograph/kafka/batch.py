@@ -1,7 +1,7 @@
-"""Record batches, magic 2: the 61-byte header, its checksum and rewrite, and the records inside.
+"""Reads and writes record batches, magic 2: the 61-byte header, its checksum, and the records inside.
 
-Bytes in, bytes out. Knows neither sockets nor flows, and not why a batch is copied
-the way it is; `detour_of` only says what a header rules out.
+Bytes in, bytes out. Knows neither sockets nor flows; `detour_of` says whether a batch
+can be copied whole, not how it is copied.
 
     0 base offset i64      8 length i32 (what follows it)   12 leader epoch i32   16 magic i8
    17 crc u32 (CRC-32C of 21 to the end)                    21 attributes i16     23 last offset delta i32
@@ -53,7 +53,7 @@ _BEFORE_LENGTH = 12  # base offset and the length itself
 _MIN_LENGTH = HEADER_SIZE - _BEFORE_LENGTH
 _MIN_RECORD = 7
 MAX_BASE_OFFSET = (1 << 63) - (1 << 31) - 1
-"""Beyond it the offset after a batch may be no offset any more."""
+"""Highest base offset for which the offset after a batch still fits into 64 bits."""
 
 _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
@@ -63,7 +63,7 @@ _PRODUCER = struct.Struct(">qhi")
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields in their order on the wire."""
+    """Holds the header's fields in their order on the wire."""
 
     base_offset: int
     length: int
@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included; what `max.message.bytes` limits."""
+        """Bytes of the whole batch, header included; `max.message.bytes` limits them."""
         return self.length + _BEFORE_LENGTH
 
     @property
@@ -114,12 +114,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_contiguous(self) -> bool:
-        """No offset of the batch is without its record."""
+        """Return whether every offset of the batch has a record."""
         return self.record_count == self.last_offset_delta + 1
 
 
 class Detour(Enum):
-    """Why a batch cannot be copied whole."""
+    """Names why a batch cannot be copied whole."""
 
     CONTROL = "control batch"
     EMPTY = "no records left"
@@ -131,7 +131,7 @@ class Detour(Enum):
 
 
 class Record(NamedTuple):
-    """One record as a reader sees it.
+    """Holds one record as a reader sees it.
 
     Header keys are decoded with surrogate escapes, so that even keys that are not
     UTF-8 compare and encode exactly.
@@ -145,7 +145,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """One record to be written."""
+    """Holds one record to be written."""
 
     timestamp: int
     key: bytes | None
@@ -161,15 +161,15 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def leader_epoch_of(buf: Buffer) -> int:
-    """Of the first batch; -1 if there is none."""
+    """Return the leader epoch of the first batch; -1 if there is none."""
     return int(_I32.unpack_from(buf, _LEADER_EPOCH_AT)[0]) if len(buf) >= HEADER_SIZE else -1
 
 
 def iter_batches(view: memoryview, *, where: str = "") -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Walk the batches of a fetch answer.
+    """Yield the batches of a fetch answer.
 
     The last one may be cut at the fetch limit and is then left out; anything else that
-    does not fit is a `CorruptBatch`. Checksums are left to the caller.
+    does not fit is a `CorruptBatch`. The caller checks the checksums.
     """
     unpack, new = _HEADER.unpack_from, tuple.__new__  # BatchHeader._make takes three times as long
     pos, end = 0, len(view)
@@ -210,10 +210,10 @@ def wrong_crc(header: BatchHeader, *, where: str = "") -> CorruptBatch:
 
 
 def rewrite_header(view: memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Turn a fetched batch, in place, into one of our own; the record bytes stay as they are.
+    """Turn a fetched batch, in place, into one of our own; the record bytes do not change.
 
-    What a producer sends: base offset 0, no leader epoch, of the attributes only the
-    codec. The checksum of the batch as it was must have been checked before.
+    The result is what a producer sends: base offset 0, no leader epoch, only the codec
+    in the attributes. The batch's checksum must have been checked before.
     """
     _I64.pack_into(view, 0, 0)
     _I32.pack_into(view, _LEADER_EPOCH_AT, -1)
@@ -223,7 +223,7 @@ def rewrite_header(view: memoryview, *, producer_id: int, producer_epoch: int, b
 
 
 def detour_of(header: BatchHeader, *, position: int, max_message_bytes: int) -> Detour | None:
-    """Why this batch must not be copied whole, or None if it may."""
+    """Return why this batch must not be copied whole, or None if it may."""
     attributes = header.attributes
     if attributes & CONTROL:
         return Detour.CONTROL
@@ -273,7 +273,7 @@ def encode_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """A whole batch of new records, as a producer sends it."""
+    """Encode a whole batch of new records, as a producer sends it."""
     assert records, "a batch has a record at least"
     base_timestamp = records[0].timestamp
     body = b"".join(
@@ -297,7 +297,7 @@ def encode_batch(
 def seal_batch(
     body: Sequence[Buffer], *, codec: int, record_count: int, base_timestamp: int, max_timestamp: int
 ) -> bytearray:
-    """Put the header of a producer without an id before a body, compressed already and given in slices."""
+    """Put the header of a producer without an id before a body, which is given in slices and already compressed."""
     batch = bytearray().join((bytes(HEADER_SIZE), *body))
     length = len(batch) - _BEFORE_LENGTH
     producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
@@ -312,7 +312,7 @@ def seal_batch(
 def iter_records(
     header: BatchHeader, view: memoryview, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, where: str = ""
 ) -> Iterator[Record]:
-    """The records of one batch, every length checked; the checksum is the caller's to check."""
+    """Yield the records of one batch and check every length; the caller checks the checksum."""
     body = decompress(header.codec, view[HEADER_SIZE:], max_bytes=max_bytes)
     data = bytes(body)
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
@@ -333,12 +333,12 @@ def iter_records(
 
 
 def wrap(number: int) -> int:
-    """As Java's long: timestamps far apart have a delta that does not fit in one, and meet again by wrapping."""
+    """Wrap a number to 64 bits like Java's long: a delta of distant timestamps overflows, and adding it wraps back."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def read_varint(data: bytes, pos: int, end: int, header: BatchHeader, where: str = "") -> tuple[int, int]:
-    """A zigzag varint of at most ten bytes that ends before `end`."""
+    """Read a zigzag varint of at most ten bytes that ends before `end`."""
     value = shift = 0
     for index in range(pos, min(end, pos + 10)):
         byte = data[index]
@@ -350,7 +350,7 @@ def read_varint(data: bytes, pos: int, end: int, header: BatchHeader, where: str
 
 
 def read_length(data: bytes, pos: int, end: int, header: BatchHeader, where: str = "") -> tuple[int, int]:
-    """A record's length varint: the positions of the record's first byte and of its end."""
+    """Read a record's length varint; return the positions of the record's first byte and of its end."""
     size, pos = read_varint(data, pos, end, header, where)
     if not _MIN_RECORD - 1 <= size <= end - pos:
         raise broken_record(header, f"a record of {size} bytes, {end - pos} are left", where)
@@ -403,7 +403,7 @@ def _read_headers(
 
 
 def _check_fragment(fragment: memoryview, where: str) -> None:
-    """The start of a batch that was cut inside its header must still look like one."""
+    """Check that a batch that was cut inside its header still looks like the start of one."""
     if len(fragment) > _MAGIC_AT and fragment[_MAGIC_AT] != MAGIC:
         raise _wrong_magic(fragment[_MAGIC_AT], where)
     if len(fragment) >= _BEFORE_LENGTH:

@@ -1,8 +1,8 @@
-"""Reads the first batch from an offset on of many partitions at once, for its header alone.
+"""Reads the headers of the first batches from given offsets on, for many partitions at once.
 
-Brokers hand out whole batches. The first partition of an answer that has something gets its first batch however large
-that is; the others get nothing if theirs does not fit into what is left (KIP-74), and are asked again. So an answer is
-as large as its limit, or as one batch, and no batch is fetched twice.
+Brokers send whole batches. The first partition of an answer that has records gets its first batch however large it is;
+the others get nothing if theirs does not fit into what is left (KIP-74), and are asked again. So an answer is as large
+as its limit, or as one batch, and no batch is fetched twice.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 
 AT_A_TIME = 256
-"""Partitions in one request."""
+"""Maximum number of partitions in one request."""
 ANSWER_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 1_048_588 + 4096
-"""The largest batch of a topic with the default max.message.bytes."""
+"""Size of the largest batch of a topic with the default max.message.bytes."""
 
 
 class FirstBatch(NamedTuple):
-    """What stands in a partition from an offset on; without an error and a header: nothing that can be seen."""
+    """Holds the first batch header of a partition from an offset on; without error and header there is none."""
 
     error_code: int = 0
     header: BatchHeader | None = None
 
 
 async def first_batches(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstBatch]:
-    """The first batch of each partition that reaches its offset, from the leaders; checksums are not looked at.
+    """Fetch the first batch of each partition that reaches its offset, from the leaders; checksums are not checked.
 
-    A partition that has no leader now is left out. Raises if a leader does not answer.
+    Partitions without a leader are left out. Raises if a leader does not answer.
     """
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for where in sorted(wanted):
@@ -80,7 +80,7 @@ def _first_reaching(answer: k01_fetch.FetchedPartition, offset: int, *, where: s
 async def _fetch(
     cluster: Cluster, connection: Connection, asked: Sequence[tuple[TopicPartition, int]]
 ) -> list[k01_fetch.FetchedPartition | None]:
-    """One request; None of each partition if a quota is used up, and the next question waits."""
+    """Send one fetch; return None for each partition if a quota is used up, and the next fetch waits."""
     topics = cluster.catalogue.topics
     ids = {topic: topics[topic].topic_id if topic in topics else NO_TOPIC_ID for (topic, _), _ in asked}
     version = fetch_version(connection, with_id=NO_TOPIC_ID not in ids.values())

@@ -1,8 +1,8 @@
-"""What a cluster says of itself: brokers, topics, leaders and their epochs; which of two answers is newer. Pure.
+"""Holds a cluster's metadata: brokers, topics, leaders and leader epochs; tells which of two answers is newer. Pure.
 
 Every leader of a partition has an epoch, higher than that of the leader before it. A broker that is cut off from its
-controllers goes on naming the leaders that it knew: its answers are told by their epochs, which are below those that
-were seen already. A topic that was recreated begins with epoch 0 again, under another id.
+controllers goes on naming the leaders that it knew; its answers show by their epochs, which are lower than those seen
+before. A recreated topic begins with epoch 0 again, under another id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heliograph.kafka.types import BrokerAddress, TopicPartition, may_be_same_to
 
 UNKNOWN_EPOCH = -1
 UNHEARD = -2
-"""Stands for a leader that no broker has named yet, while its epoch was seen elsewhere."""
+"""Stands for a leader that no broker has named yet, although its epoch was seen elsewhere."""
 
 
 class PartitionMeta(NamedTuple):
@@ -34,7 +34,7 @@ class TopicMeta(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """What the cluster said of itself at one moment."""
+    """Holds a cluster's metadata as of one moment."""
 
     cluster_id: str
     brokers: Mapping[int, BrokerAddress]
@@ -48,7 +48,7 @@ class Catalogue:
         return leader if leader in self.brokers else None
 
     def leader_epoch_of(self, topic: str, partition: int) -> int:
-        """-1 if it is not known."""
+        """Return the leader epoch; -1 if it is not known."""
         meta = self.topics.get(topic)
         return (
             UNKNOWN_EPOCH
@@ -57,23 +57,23 @@ class Catalogue:
         )
 
     def leadership_of(self, topic: str, partition: int) -> tuple[int | None, int]:
-        """The leader and its epoch."""
+        """Return the leader and its epoch."""
         return self.leader_of(topic, partition), self.leader_epoch_of(topic, partition)
 
     def is_behind(self, where: TopicPartition, epoch: int, topic_id: str) -> bool:
-        """Whether it names an older leader than the one of `epoch`; `topic_id`, in hexadecimal, says of which topic."""
+        """Return whether it names an older leader than that of `epoch`, for the topic with this id in hexadecimal."""
         meta = self.topics.get(where.topic)
         known = self.leader_epoch_of(*where)
         return meta is not None and UNKNOWN_EPOCH < known < epoch and may_be_same_topic(meta.topic_id.hex, topic_id)
 
     def is_unheard(self, where: TopicPartition) -> bool:
-        """Whether no broker has named the leader of the epoch that was seen."""
+        """Return whether no broker has named the leader of the epoch that was seen."""
         meta = self.topics.get(where.topic)
         is_there = meta is not None and where.partition < len(meta.partitions)
         return is_there and self.topics[where.topic].partitions[where.partition].leader == UNHEARD
 
     def with_epoch(self, where: TopicPartition, epoch: int) -> Catalogue:
-        """The partition has a leader of that epoch, and nobody said which broker it is."""
+        """Return a catalogue in which the partition has a leader of that epoch, on a broker not known yet."""
         meta = self.topics[where.topic]
         partitions = list(meta.partitions)
         partitions[where.partition] = partitions[where.partition]._replace(leader=UNHEARD, leader_epoch=epoch)
@@ -81,7 +81,7 @@ class Catalogue:
 
 
 def outdated(known: Mapping[str, TopicMeta], found: Mapping[str, TopicMeta]) -> dict[TopicPartition, int]:
-    """The partitions of which an answer names an older leader than is known, each with the epoch that is known."""
+    """Return the partitions for which an answer names an older leader than is known, each with the known epoch."""
     result: dict[TopicPartition, int] = {}
     for name, topic in found.items():
         before = known.get(name)
@@ -96,7 +96,7 @@ def outdated(known: Mapping[str, TopicMeta], found: Mapping[str, TopicMeta]) -> 
 def with_known(
     found: Mapping[str, TopicMeta], known: Mapping[str, TopicMeta], where: Mapping[TopicPartition, int]
 ) -> dict[str, TopicMeta]:
-    """An answer, with what is known of some partitions in the place of what it says of them."""
+    """Return an answer in which the known metadata of some partitions replaces the answer's own."""
     topics = dict(found)
     for name in {partition.topic for partition in where}:
         partitions = (

@@ -1,10 +1,10 @@
-"""One Kafka cluster as one client sees it: brokers, leaders, and a connection to each.
+"""Connects one client to one Kafka cluster: brokers, leaders, and a connection to each.
 
-Owns the connections, version negotiation and what the cluster's metadata says.
-It knows nothing of mirroring. What metadata says of leaders never goes back to an older
-epoch, unless all brokers agree on that (`catalogue`). Connections are cached per broker and *channel*:
-a broker handles one request of a connection at a time, so a long-polling fetch
-and an urgent question must not share one.
+Owns the connections, version negotiation and the cluster's metadata; knows nothing of
+mirroring. Metadata about leaders never goes back to an older epoch, unless all brokers
+agree on that (`catalogue`). Connections are cached per broker and *channel*: a broker
+handles one request of a connection at a time, so a long-polling fetch and an urgent
+request must not share one.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from heliograph.kafka.types import NO_TOPIC_ID, BrokerAddress, TopicPartition
 MAIN = "main"
 _VERSION_PROBE_TIMEOUT_S = 10.0
 METADATA_TIMEOUT_S = 10.0
-"""Any broker knows it at once: another one is asked if this one does not answer."""
+"""How long a broker may take to answer a metadata request, which needs no work; then another one is asked."""
 METADATA_MAX_AGE_S = 300.0
-"""Then it is asked for again, although nothing seems to have changed; as in Kafka's clients (metadata.max.age.ms)."""
+"""Metadata older than this is refreshed although nothing seems to have changed (Kafka's metadata.max.age.ms)."""
 SAME_BROKER_S = 1.0
-"""For so long the same broker is asked for metadata: another one may not have heard of a topic that was just made."""
+"""How long the same broker is asked for metadata: another one may not know a topic that was just created."""
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE = 3, 5
-RENEW_SHARE = 0.8
-"""Of a session's lifetime; then we log in again."""
-MIN_RENEW_S = 0.5
-"""A session that ends sooner than we can log in is the broker's mistake; we do not log in without pause."""
+LOGIN_AGAIN_SHARE = 0.8
+"""Share of a session's lifetime after which we log in again."""
+MIN_LOGIN_AGAIN_S = 0.5
+"""Minimum time between two logins on one connection, even if the broker allows shorter sessions."""
 MAX_ROUNDS = 4
-"""Of a login; no mechanism needs more than two."""
+"""Maximum number of round trips of a login; no mechanism needs more than two."""
 SeenEpoch = tuple[TopicPartition, int, str]
-"""A partition, a leader epoch of it that was seen, and the id of its topic in hexadecimal."""
+"""A partition, a leader epoch seen for it, and its topic id in hexadecimal."""
 
 
 _NOTHING = Catalogue(cluster_id="", brokers={})
 
 
 class Cluster:
-    """A client of one cluster; all methods run on one event loop."""
+    """Talks to one cluster as one client; all methods run on one event loop."""
 
     def __init__(
         self,
@@ -84,30 +84,30 @@ class Cluster:
         self.client_id = client_id
         self.catalogue = _NOTHING
         self.coordinators: dict[str, int] = {}
-        """Of groups, as far as known; see groups.py."""
+        """Coordinators of groups, as far as known; see `admin.coordinators`."""
         self.muted = MutedTime()
-        """For the sake of its quotas."""
+        """The time for which brokers muted us because of quotas."""
         self.pool = pool or BufferPool()
         self._bootstrap = tuple(bootstrap)
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
         self.security = security
-        """May be exchanged; counts from the next connection on."""
+        """May be replaced; the next connection uses it."""
         self.metadata_max_age_s = METADATA_MAX_AGE_S
         self._tls: tuple[object, ssl.SSLContext] | None = None
-        """A context, and the stamp of the stores it was made from."""
+        """A TLS context, and the stamp of the stores it was made from."""
         self._connections: dict[tuple[BrokerAddress, str], Connection] = {}
         self._opening: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
         self._silent: set[BrokerAddress] = set()
-        """Those that did not answer lately, although they may take connections: asked last where any will do."""
+        """Brokers that did not answer lately, although they may accept connections: asked last where any will do."""
         self._behind: set[BrokerAddress] = set()
-        """Those that named older leaders than were known: asked for metadata after the others."""
-        self._informant: tuple[BrokerAddress, float] | None = None
-        """Who told the metadata last, and since when it has been the same."""
-        self._told_at: dict[str, float] = {}
-        """When the metadata of each topic was last told."""
-        self._bygone: dict[TopicPartition, int] = {}
-        """Partitions whose leader epochs went back, as all brokers say: epochs up to these are of the past."""
+        """Brokers that named older leaders than are known: asked last for metadata."""
+        self._last_metadata_broker: tuple[BrokerAddress, float] | None = None
+        """The broker that answered the last metadata request, and since when it is the same one."""
+        self._refreshed_at: dict[str, float] = {}
+        """When the metadata of each topic was last refreshed."""
+        self._reset_epochs: dict[TopicPartition, int] = {}
+        """Partitions whose leader epochs went back, as all brokers say: epochs up to these no longer count."""
         self._renewals: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -121,11 +121,11 @@ class Cluster:
 
     @property
     def connections(self) -> int:
-        """How many are kept."""
+        """Number of connections kept."""
         return len(self._connections)
 
     async def connection(self, node_id: int, channel: str = MAIN) -> Connection:
-        """The connection to one broker, opened when needed."""
+        """Return the connection to one broker; open it if needed."""
         address = self.catalogue.brokers.get(node_id)
         if address is None:
             raise Unreachable(f"broker {node_id} is not in the cluster's metadata", where=self._where())
@@ -142,7 +142,7 @@ class Cluster:
             ) from error
 
     def no_leader(self, topic: str, partition: int, what: str, *, where: str) -> BrokerRefused:
-        """Why there is nobody to ask about a partition: no such topic, no such partition, or no leader now."""
+        """Make the error for a partition without a leader: no such topic, no such partition, or no leader now."""
         where = f'"{self.alias}" {where}'
         meta = self.catalogue.topics.get(topic)
         if meta is None or partition >= len(meta.partitions):
@@ -171,14 +171,14 @@ class Cluster:
         )
 
     def topic_meta(self, topic: str, what: str) -> TopicMeta:
-        """What is known of a topic; raises if nothing is."""
+        """Return the metadata of a topic; raise if there is none."""
         meta = self.catalogue.topics.get(topic)
         if meta is None:
             raise self.no_leader(topic, 0, what, where=topic)
         return meta
 
     async def any_connection(self) -> Connection:
-        """A connection to some broker: one that is open, else the first that answers."""
+        """Return a connection to some broker: one that is open, else the first that answers."""
         for (address, channel), connection in self._connections.items():
             if channel == MAIN and connection.is_open and address not in self._silent:
                 return connection
@@ -187,11 +187,11 @@ class Cluster:
 
     @property
     def _known(self) -> list[BrokerAddress]:
-        """Brokers that metadata named, beside the bootstrap servers."""
+        """Brokers named by metadata, besides the bootstrap servers."""
         return [address for address in self.catalogue.brokers.values() if address not in self._bootstrap]
 
     async def _first_of(self, candidates: Iterable[BrokerAddress]) -> Connection:
-        """A connection to the first that answers."""
+        """Return a connection to the first of these brokers that answers."""
         failures: dict[BrokerAddress, HeliographError] = {}
         for address in candidates:
             try:
@@ -214,12 +214,12 @@ class Cluster:
     async def call(
         self, request: messages.ApiMessage, *, node_id: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Send one of the library's requests and decode its answer."""
+        """Send one of the library's requests to a broker and decode its answer."""
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
         return await self._call_on(connection, request, timeout_s=timeout_s)
 
     async def _call_on(self, connection: Connection, request: messages.ApiMessage, *, timeout_s: float | None) -> Any:
-        """As `call_on`; who does not answer is asked last from now on, where any will do."""
+        """Do the same as `call_on`; a broker that does not answer is asked last from now on, where any will do."""
         try:
             answer = await self.call_on(connection, request, timeout_s=timeout_s)
         except Unreachable:
@@ -231,21 +231,20 @@ class Cluster:
     async def call_on(
         self, connection: Connection, request: messages.ApiMessage, *, timeout_s: float | None = None
     ) -> Any:
-        """As `call`, on this very connection."""
+        """Do the same as `call`, on this connection."""
         version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
         return await self._exchange(connection, request, version=version, timeout_s=timeout_s)
 
     # -- metadata ------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None = None, *, elsewhere: bool = False) -> Catalogue:
-        """Ask for the metadata of the given topics, or of all; keeps and returns the catalogue.
+        """Refresh the metadata of the given topics, or of all; keep and return the catalogue.
 
-        Asking for some topics renews those and keeps what is known of the others. A broker that names older leaders
-        than are known is not believed in that: the others are asked. `elsewhere` asks another broker than the last
-        time, if one answers.
+        Asking for some topics keeps what is known of the others. If a broker names older leaders than are known, the
+        other brokers are asked. `elsewhere` asks another broker than the last time, if one answers.
         """
         wanted = None if topics is None else sorted(set(topics))
-        informant, told = await self._ask_for_metadata(wanted, self._informants(elsewhere=elsewhere))
+        informant, told = await self._ask_for_metadata(wanted, self._metadata_brokers(elsewhere=elsewhere))
         if outdated(self.catalogue.topics, told.topics):
             told = await self._believable(wanted, informant, told)
         else:
@@ -253,30 +252,30 @@ class Cluster:
         kept = {} if wanted is None else {n: t for n, t in self.catalogue.topics.items() if n not in wanted}
         now = time.monotonic()
         renewed = dict.fromkeys(told.topics if wanted is None else wanted, now)
-        self._told_at = renewed if wanted is None else self._told_at | renewed
+        self._refreshed_at = renewed if wanted is None else self._refreshed_at | renewed
         self.catalogue = replace(told, topics={**kept, **told.topics})
         return self.catalogue
 
     def age_s(self, topics: Iterable[str]) -> float:
-        """How long ago the metadata of these topics was told; 0 if it never was."""
+        """Return the age of these topics' metadata; 0 if there is none."""
         now = time.monotonic()
-        return max((now - self._told_at.get(topic, now) for topic in topics), default=0.0)
+        return max((now - self._refreshed_at.get(topic, now) for topic in topics), default=0.0)
 
-    async def renew(self, topics: Collection[str]) -> bool:
-        """Ask another broker for what is known of topics if that is older than `metadata_max_age_s`; did we?"""
+    async def refresh_if_old(self, topics: Collection[str]) -> bool:
+        """Refresh these topics from another broker if older than `metadata_max_age_s`; return whether they were."""
         if self.age_s(topics) < self.metadata_max_age_s:
             return False
         await self.refresh(topics, elsewhere=True)
         return True
 
     def saw_epoch(self, where: TopicPartition, epoch: int, topic_id: str) -> None:
-        """A leader epoch of the topic with this id, in hexadecimal, was seen: no leader of an older one is believed
-        any more."""
-        if epoch > self._bygone.get(where, UNKNOWN_EPOCH) and self.catalogue.is_behind(where, epoch, topic_id):
+        """Note a leader epoch seen for the topic with this id (in hexadecimal): leaders of older epochs no longer
+        count."""
+        if epoch > self._reset_epochs.get(where, UNKNOWN_EPOCH) and self.catalogue.is_behind(where, epoch, topic_id):
             self.catalogue = self.catalogue.with_epoch(where, epoch)
 
     async def heed(self, seen: Iterable[SeenEpoch]) -> None:
-        """Take notice of epochs that were seen; where the metadata names older leaders, other brokers are asked."""
+        """Note leader epochs that were seen; where the metadata names older leaders, ask other brokers."""
         partitions = set()
         for where, epoch, topic_id in seen:
             self.saw_epoch(where, epoch, topic_id)
@@ -285,10 +284,10 @@ class Cluster:
             await self.refresh(unheard)
 
     async def _believable(self, wanted: Sequence[str] | None, informant: BrokerAddress, told: Catalogue) -> Catalogue:
-        """What to believe when a broker names older leaders than are known: the other brokers are asked.
+        """Return the catalogue to use when a broker names older leaders than are known: ask the other brokers.
 
-        If all agree that epochs went back, as in a cluster that was restored from a backup, they are believed; else
-        what was known of those leaders stays.
+        If all agree that epochs went back, as in a cluster that was restored from a backup, their answer counts; else
+        the known leaders stay.
         """
         asked, silent = {informant}, set[BrokerAddress]()
         named = set(told.brokers.values())
@@ -308,7 +307,7 @@ class Cluster:
                 return told
         older = outdated(self.catalogue.topics, told.topics)
         if not named & silent:
-            self._bygone |= older
+            self._reset_epochs |= older
             return told
         return replace(
             told,
@@ -316,10 +315,10 @@ class Cluster:
             brokers={**self.catalogue.brokers, **told.brokers},
         )
 
-    def _informants(self, *, elsewhere: bool) -> list[BrokerAddress]:
-        """Whom to ask for metadata, in this order: not always the same broker, which may be cut off from the others."""
+    def _metadata_brokers(self, *, elsewhere: bool) -> list[BrokerAddress]:
+        """Return the brokers to ask for metadata, in order: not always the same one first, as it may be cut off."""
         known = set(self.catalogue.brokers.values())
-        last, since = self._informant or (None, 0.0)
+        last, since = self._last_metadata_broker or (None, 0.0)
         same_again = not elsewhere and time.monotonic() - since < SAME_BROKER_S
 
         def rank(address: BrokerAddress) -> tuple[bool, ...]:
@@ -332,7 +331,7 @@ class Cluster:
     async def _ask_for_metadata(
         self, wanted: Sequence[str] | None, candidates: Sequence[BrokerAddress]
     ) -> tuple[BrokerAddress, Catalogue]:
-        """The first of these that answers, and what it says of the given topics, or of all."""
+        """Return the first of these brokers that answers, and its metadata of the given topics, or of all."""
         connection = await self._first_of(candidates)
         request = messages.MetadataRequest(
             topics=None
@@ -341,8 +340,8 @@ class Cluster:
             allow_auto_topic_creation=False,
         )
         response = await self._call_on(connection, request, timeout_s=min(METADATA_TIMEOUT_S, self._timeout_s))
-        if self._informant is None or self._informant[0] != connection.address:
-            self._informant = connection.address, time.monotonic()
+        if self._last_metadata_broker is None or self._last_metadata_broker[0] != connection.address:
+            self._last_metadata_broker = connection.address, time.monotonic()
         return connection.address, Catalogue(
             cluster_id=response.cluster_id or "",
             brokers={node.node_id: BrokerAddress(node.host, node.port) for node in response.brokers},
@@ -350,7 +349,7 @@ class Cluster:
         )
 
     async def controller(self) -> int:
-        """The broker to send administrative requests to (in KRaft any broker forwards them)."""
+        """Return the broker for administrative requests (in KRaft any broker forwards them)."""
         response = await self.call(messages.MetadataRequest(topics=[], allow_auto_topic_creation=False))
         return int(response.controller_id)
 
@@ -369,7 +368,7 @@ class Cluster:
     def _opened(self, key: tuple[BrokerAddress, str], task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            task.exception()  # a failure nobody waits for any more is no news
+            task.exception()  # nobody waits for it any more: asyncio must not log its failure
 
     async def _open(self, key: tuple[BrokerAddress, str]) -> Connection:
         address, _ = key
@@ -394,7 +393,7 @@ class Cluster:
         return connection
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Made anew when a store has been replaced, so that the next connection has the new certificates."""
+        """Return the TLS context; made again when a store was replaced, so that new connections use it."""
         if not self.security.uses_tls:
             return None
         stamp = self.security.stamp()
@@ -403,11 +402,11 @@ class Cluster:
         return self._tls[1]
 
     async def greet(self, connection: Connection) -> None:
-        """Learn which requests the broker understands; the first exchange of every connection."""
+        """Ask which versions the broker supports; the first exchange of every connection."""
         connection.versions = await self._probe_versions(connection)
 
     async def log_in(self, connection: Connection) -> None:
-        """SASL if the cluster has it, once the versions are known; and again before the broker ends the session."""
+        """Log in by SASL if the cluster uses it, and again before the broker ends the session."""
         login = self.security.login(where=self._where())
         if login is None:
             return
@@ -417,11 +416,11 @@ class Cluster:
         except TimeoutError as error:
             raise Unreachable(f"no login within {self._timeout_s:g} s", where=connection.where) from error
         if lifetime_ms > 0:
-            pause_s = max(lifetime_ms * RENEW_SHARE / 1000, MIN_RENEW_S)
+            pause_s = max(lifetime_ms * LOGIN_AGAIN_SHARE / 1000, MIN_LOGIN_AGAIN_S)
             asyncio.get_running_loop().call_later(pause_s, self._renew_login, connection)
 
     async def _exchange_tokens(self, connection: Connection, login: Login) -> int:
-        """How long the session lasts, in ms; 0 for ever."""
+        """Exchange SASL tokens; return the session's lifetime in ms, 0 if it does not end."""
         where = connection.where
         hello = await self.ask(connection, messages.SaslHandshakeRequest(mechanism=login.mechanism))
         if hello.error_code:
@@ -454,7 +453,7 @@ class Cluster:
             renewal.add_done_callback(self._renewals.discard)
 
     async def _log_in_again(self, connection: Connection) -> None:
-        """On the same connection; what is refused now would be refused at the session's end."""
+        """Log in again on the same connection; if that is refused, the session's end would be too."""
         connection.hold()
         try:
             await self.log_in(connection)
@@ -464,7 +463,7 @@ class Cluster:
             connection.release()
 
     async def ask(self, connection: Connection, request: messages.ApiMessage) -> Any:
-        """Send a request on this very connection, ahead of what is held back."""
+        """Send a request on this connection, ahead of requests that are held back."""
         version = messages.pick_version(request.API_KEY, connection.versions, where=connection.where)
         return await self._exchange(connection, request, version=version, timeout_s=self._timeout_s, urgent=True)
 
@@ -509,7 +508,7 @@ class Cluster:
 
 
 _FORBIDDEN = (29, 30, 31, 53)
-"""Not authorized for a topic, a group, the cluster, a transactional id."""
+"""TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
 _RIGHTS = {
     "Fetch": "Read",
     "Produce": "Write",
@@ -534,13 +533,13 @@ _REMEDIES = {
     20: "start the brokers that are down, or lower min.insync.replicas",
     56: "is the broker's disk full, or broken?",
 }
-"""What only the operator can do, while we try again."""
+"""What only the operator can do, while we retry."""
 
 
 def refused(
     code: int, what: str, *, where: str, message: str | None = None, remedy: str = ""
 ) -> BrokerRefused | NotAuthorized:
-    """The error for a broker's error code; `what` begins with the request's name."""
+    """Make the error for a broker's error code; `what` begins with the request's name."""
     if code in _FORBIDDEN:
         right = _RIGHTS.get(what.partition(" ")[0], "")
         remedies = [f"grant {right} there" if right else "", remedy]

@@ -1,7 +1,7 @@
-"""Compression of record bodies: gzip, snappy, lz4, zstd as Java's clients write and read them.
+"""Compresses record bodies: gzip, snappy, lz4, zstd as Java's clients write and read them.
 
 Owns the formats around the algorithms. Decompression never makes more than
-`max_bytes`, whatever the input claims; what cannot be read is a `CorruptBatch`.
+`max_bytes`, whatever the input claims; unreadable input is a `CorruptBatch`.
 Knows no batch header and no record.
 
 * snappy: Java writes xerial's framing (a 16-byte head, then blocks with their
@@ -23,11 +23,11 @@ from heliograph.errors import CorruptBatch
 from heliograph.kafka.codec.primitives import Buffer
 
 MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
-"""Twice the largest batch a broker's request limit lets through (50 MB), and room to spare."""
+"""Maximum decompressed size: twice the largest batch that a broker's request limit allows (50 MB), and some more."""
 
 
 class Codec(IntEnum):
-    """The lowest three attribute bits of a batch."""
+    """Names the codecs by the lowest three attribute bits of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -48,11 +48,11 @@ _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 _BLOCK_SIZE = struct.Struct(">i")
 _NO_ROOM = "failed to write whole buffer"
-"""What cramjam says, for every format, when the output is larger than the room for it."""
+"""The error text of cramjam, for every format, when the output does not fit."""
 
 
 def compress(codec: int, data: Buffer) -> Buffer:
-    """Compress a batch body; `Codec.NONE` gives it back as it is."""
+    """Compress a batch body; `Codec.NONE` returns it unchanged."""
     match codec:
         case Codec.NONE:
             return data
@@ -68,7 +68,7 @@ def compress(codec: int, data: Buffer) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """Decompress a batch body; `Codec.NONE` gives it back as it is."""
+    """Decompress a batch body; `Codec.NONE` returns it unchanged."""
     match codec:
         case Codec.NONE:
             return data
@@ -86,7 +86,7 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
 def _decompress_stream(decompress_into: Callable[[Any, Any], int], data: Buffer, max_bytes: int) -> memoryview:
     """Try with room for eight times the input, then four times that, up to the limit.
 
-    The formats do not tell their size, and the fixed output is what holds bombs off. What is damaged is not
+    The formats do not tell their size, and the fixed output protects against decompression bombs. Damaged input is not
     tried again: a zeroed buffer of the largest size takes a tenth of a second.
     """
     room = min(8 * len(data) + 1024, max_bytes)

@@ -1,15 +1,15 @@
-"""One TCP connection to one broker, driven by the running event loop.
+"""Drives one TCP connection to one broker on the running event loop.
 
 Owns framing, correlation, deadlines and buffers; knows requests only as bytes,
-and no topics. Requests leave by gather writes (`sendmsg`: a produce request is
-a few small headers and the untouched batches), answers arrive by `recv_into` in
-buffers that are used again. Answers come back in the order of the requests
+and no topics. Requests are sent by gather writes (`sendmsg`: a produce request is
+a few small headers and the untouched batches), answers are received by `recv_into`
+in buffers that are used again. Answers come back in the order of the requests
 (Kafka handles one request of a connection at a time), so a late or unexpected
 answer means that the connection is lost: it fails every request in flight and
-never works again. A peer that vanished without a word is noticed by a request's
-deadline, which begins anew with every sign of life, and on an idle connection by
-the kernel's probes. asyncio's own transports are not used: before Python 3.12
-they join what they gather, and they always copy what they receive.
+never works again. A peer that vanished is noticed by a request's deadline, which
+restarts whenever bytes are sent or received, and on an idle connection by the kernel's
+keep-alive probes. asyncio's own transports are not used: before Python 3.12 they join
+what they gather, and they always copy what they receive.
 """
 
 from __future__ import annotations
@@ -35,37 +35,36 @@ from heliograph.kafka.wire import TLS_ALERT, PlainWire, TlsWire, Wire, explain, 
 Buffer = bytes | bytearray | memoryview
 
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
-"""An answer beyond this is taken for nonsense; a fetch asks for far less."""
+"""A larger answer is taken for a protocol error; a fetch asks for far less."""
 
 POOLED_FROM_BYTES = 64 * 1024
 POOLED_SIZES = tuple(size * 1152 * 1024 // 2 for size in (1, 2, 4, 8, 16))
-"""Half a MiB to 8 MiB, and an eighth more: a fetch is answered with as many bytes of records and what stands beside
-them."""
+"""Half a MiB to 8 MiB, and an eighth more: the records that a fetch asks for, and the rest of its answer."""
 WAKE_BYTES = 256 * 1024
-"""While a large answer comes in, the kernel wakes us for so many bytes at a time: fewer turns of the loop."""
+"""While a large answer arrives, the kernel wakes us once per this many bytes: fewer iterations of the loop."""
 REQUEST_TIMEOUT_S = 25.0
-"""For an answer, or for a sign that one is on its way; a broken way is noticed so soon, and within 30 s in all."""
+"""Maximum time without an answer or any bytes of one; a broken connection is noticed within 30 s in all."""
 UNACKNOWLEDGED_S = 20.0
-"""The kernel gives up a connection whose bytes, its own probes included, are not acknowledged for so long."""
+"""The kernel gives up a connection whose bytes, its own probes included, are not acknowledged for this long."""
 PROBE_AFTER_S, PROBE_EVERY_S = 10, 5
-"""When nothing is on its way the kernel asks whether the peer is still there."""
+"""The kernel's keep-alive probes on an idle connection: first after, then every so many seconds."""
 MAX_MUTED_S = 300.0
-"""Kafka's default quotas mute for 10 s at the most; a broker that says more than this says nonsense."""
+"""Maximum throttle time that we respect: Kafka's default quotas mute for at most 10 s, so a longer one is an error."""
 RECEIVE_PAUSE_S = 0.005
-"""How soon an answer that there is no room for is looked at again."""
+"""Pause before an answer that there is no room for is tried again."""
 _SIZE = struct.Struct(">i")
 
 
 class Allowance(Protocol):
-    """What a request's answer may take of memory."""
+    """Decides how much memory a request's answer may take."""
 
     def admits(self, size: int) -> bool:
-        """Whether an answer of so many bytes may be received now; if not, it is asked again after a pause."""
+        """Return whether an answer of this size may be received now; if not, it is asked again after a pause."""
         ...
 
 
 class _Loose(bytearray):
-    """A buffer that its pool does not keep, and counts until nobody looks at it."""
+    """Holds a buffer that its pool does not keep, and counts it until it is no longer referenced."""
 
     __slots__ = ("_pool",)
 
@@ -79,23 +78,23 @@ class _Loose(bytearray):
 
 
 class BufferPool:
-    """Receive buffers that are used again once nobody looks at them.
+    """Keeps receive buffers, which are used again once they are no longer referenced.
 
     A fresh large buffer costs a page fault for every 4 KiB, as much as the copy
     itself. Whether a buffer is free is read from its reference count: every
     slice of an answer keeps its bytearray alive, so nothing has to be given
     back by hand. Buffers come in a few sizes, so that they fit each other's
-    answers. `in_use_bytes` is what the lane's memory limit looks at.
+    answers. The lane's memory limit uses `in_use_bytes`.
     """
 
     def __init__(self, limit_bytes: int = 64 * 1024 * 1024) -> None:
         self._buffers: list[bytearray] = []
         self._limit_bytes = limit_bytes
         self.loose_bytes = 0
-        """In buffers that are in use and not kept."""
+        """Bytes of the buffers that are in use and not kept."""
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes; a small one is not kept, nor is one beyond the limit."""
+        """Return a buffer of at least `size` bytes; a small one is not kept, nor is one beyond the limit."""
         capacity = capacity_of(size)
         if size < POOLED_FROM_BYTES:
             return _Loose(size, self)
@@ -110,7 +109,7 @@ class BufferPool:
         return buffer
 
     def in_use_bytes(self) -> int:
-        """Whatever somebody looks at, kept buffers and others."""
+        """Return the bytes of all referenced buffers, kept or not."""
         kept = sum(len(self._buffers[index]) for index in range(len(self._buffers)) if not self._is_free(index))
         return kept + self.loose_bytes
 
@@ -126,14 +125,14 @@ class BufferPool:
 
 
 def capacity_of(size: int) -> int:
-    """How many bytes a buffer has that holds so many."""
+    """Return the size of the buffer that holds this many bytes."""
     if size < POOLED_FROM_BYTES:
         return size
     return next((pooled for pooled in POOLED_SIZES if pooled >= size), size)
 
 
 def _free_refcount() -> int:
-    """What getrefcount answers for an object that only one list holds."""
+    """Return what getrefcount answers for an object that only one list holds."""
     holder = [bytearray(1)]
     return sys.getrefcount(holder[0])
 
@@ -158,7 +157,7 @@ class _Held(NamedTuple):
 
 
 class Connection:
-    """A connected broker. Made by `open_connection`."""
+    """Represents a connected broker; `open_connection` makes it."""
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class Connection:
         self._muted_until = 0.0
         self._unmuting: asyncio.TimerHandle | None = None
         self._alive_at = 0.0
-        """When the peer last took or gave bytes."""
+        """When bytes were last sent or received."""
         self._unsent: deque[memoryview] = deque()
         self._writing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -198,7 +197,7 @@ class Connection:
         self._body = False
         self._wake_bytes = 1
         self._receiving: asyncio.TimerHandle | None = None
-        """Set while there is no room for the answer that comes next."""
+        """Set while there is no room for the next answer."""
         self._loop.add_reader(self._fd, self._on_readable)
 
     @property
@@ -223,7 +222,7 @@ class Connection:
     ) -> asyncio.Future[memoryview]:
         """Send one framed request; the future gives the answer's body from its correlation id on.
 
-        While the connection is held or muted only what is urgent leaves; the rest follows after that. The answer is
+        While the connection is held or muted only urgent requests are sent; the others follow after that. The answer is
         received when its `allowance` has room for it; until then it stays with the broker and in the kernel's buffers.
         """
         answer: asyncio.Future[memoryview] = self._loop.create_future()
@@ -235,7 +234,7 @@ class Connection:
         return answer
 
     def hold(self) -> None:
-        """Let nothing out but what is urgent: between the steps of a login the broker takes no other request."""
+        """Send only urgent requests: between the steps of a login the broker accepts no other."""
         self._is_held = True
 
     def release(self) -> None:
@@ -247,7 +246,7 @@ class Connection:
         return self._muted_until > self._loop.time()
 
     def throttle(self, throttle_ms: int) -> None:
-        """The broker reads nothing from us for so long: nothing is sent until then, and no deadline runs."""
+        """Send nothing for as long as the broker mutes us; no deadline runs meanwhile (KIP-219)."""
         if throttle_ms <= 0 or not self.is_open:
             return
         now, seconds = self._loop.time(), min(throttle_ms / 1000, MAX_MUTED_S)
@@ -290,7 +289,7 @@ class Connection:
             self._set_timer(deadline)
 
     def close(self, failure: HeliographError | None = None) -> None:
-        """Close for good; whatever is in flight fails with `failure`."""
+        """Close for good; all requests in flight fail with `failure`."""
         if self.failure is not None:
             return
         self.failure = failure.bare() if failure else Unreachable("connection closed", where=self.where)
@@ -311,14 +310,14 @@ class Connection:
         for answer in (*(item.answer for item in waiting), *(request.answer for request in held)):
             if not answer.done():
                 answer.set_exception(self.failure.bare())  # each its own: a traceback grows where it is raised
-                answer.exception()  # an answer nobody waits for any more is no news
+                answer.exception()  # nobody may wait for it any more: asyncio must not log its failure
 
     def _flush(self) -> None:
         unsent = self._unsent
         try:
             while unsent:
                 sent = self._wire.send(unsent)
-                if self._writing:  # there is room again: the peer takes what we send
+                if self._writing:  # the socket has room again: the peer receives what we send
                     self._alive_at = self._loop.time()
                 while unsent and sent >= unsent[0].nbytes:
                     sent -= unsent.popleft().nbytes
@@ -380,23 +379,23 @@ class Connection:
         self._receive(size)
 
     def _receive(self, size: int) -> None:
-        """Make ready for an answer of so many bytes, as soon as there is room for it."""
+        """Prepare for an answer of this size, as soon as there is room for it."""
         allowance = self._waiting[0].allowance if self._waiting else None
         if allowance is not None and not allowance.admits(size):
             if self._receiving is None:
                 self._loop.remove_reader(self._fd)
             self._receiving = self._loop.call_later(RECEIVE_PAUSE_S, self._receive, size)
-            self._alive_at = self._loop.time()  # it is we who keep the broker waiting
+            self._alive_at = self._loop.time()  # we make the broker wait, not the other way round
             return
         self._target = memoryview(self._pool.take(size))[:size]
         self._filled, self._body = 0, True
         if self._receiving is not None:
             self._receiving = None
             self._loop.add_reader(self._fd, self._on_readable)
-            self._on_readable()  # TLS may hold bytes of which the kernel knows nothing any more
+            self._on_readable()  # TLS may hold bytes that the kernel has already delivered
 
     def _set_wake_bytes(self, missing: int) -> None:
-        """Before waiting. Never more than is missing: the kernel would wait for bytes that do not come."""
+        """Set the wake-up size before waiting, to no more than is missing: the kernel would wait for further bytes."""
         wake_bytes = WAKE_BYTES if missing >= WAKE_BYTES else missing if self._wake_bytes > 1 and missing > 1 else 1
         if wake_bytes != self._wake_bytes:
             self._wake_bytes = wake_bytes
@@ -416,7 +415,7 @@ class Connection:
         return max(item.sent_at, self._alive_at, self._muted_until) + item.timeout_s
 
     def _set_timer(self, deadline: float) -> None:
-        """Look at the deadlines then; answered requests leave the timer as it is, which costs less than moving it."""
+        """Check the deadlines at this time; answers do not move the timer, since leaving it costs less."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(deadline, self._on_timer)
@@ -471,7 +470,7 @@ async def open_connection(
     tls: ssl.SSLContext | None = None,
     muted: MutedTime | None = None,
 ) -> Connection:
-    """Connect to one broker, in TLS if a context is given; raises Unreachable, TlsFailed or TooManyOpenFiles."""
+    """Connect to one broker, with TLS if a context is given; raises Unreachable, TlsFailed or TooManyOpenFiles."""
     found: list[Resolved] | None = None
     try:
         async with asyncio.timeout(connect_timeout_s):
@@ -482,7 +481,7 @@ async def open_connection(
         if found is None:
             raise unresolved(address, f"no answer within {connect_timeout_s:g} s", where=where) from error
         raise too_slow(connect_timeout_s, where=where) from error
-    except (ValueError, OverflowError, TypeError) as error:  # a broker may call itself anything in its metadata
+    except (ValueError, OverflowError, TypeError) as error:  # the metadata may hold any text as a host
         raise Unreachable(f'"{address.host}" port {address.port} is no address', where=where) from error
     return Connection(wire, address, where=where, pool=pool, timeout_s=timeout_s, muted=muted)
 
@@ -494,7 +493,7 @@ def too_slow(timeout_s: float, *, where: str) -> Unreachable:
 
 
 async def dial(found: Sequence[Resolved], *, where: str) -> socket.socket:
-    """A connected socket; raises Unreachable or TooManyOpenFiles. How long it may take is the caller's affair."""
+    """Return a connected socket; raises Unreachable or TooManyOpenFiles. The caller sets the time limit."""
     try:
         return await _connect_any(asyncio.get_running_loop(), found)
     except OSError as error:
@@ -507,7 +506,7 @@ async def dial(found: Sequence[Resolved], *, where: str) -> socket.socket:
 
 
 async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[Resolved]) -> socket.socket:
-    """Try a name's addresses in turn; the last failure counts."""
+    """Try a name's addresses one after the other; raise the last failure."""
     failure: OSError = OSError("no address")
     for family, kind, protocol, _, sockaddr in infos:
         sock = socket.socket(family, kind, protocol)
@@ -527,7 +526,7 @@ async def _connect_any(loop: asyncio.AbstractEventLoop, infos: Sequence[Resolved
 
 
 def _watch(sock: socket.socket) -> None:
-    """Let the kernel notice a peer that vanished, as far as it can: Linux has all of it."""
+    """Let the kernel notice a vanished peer, as far as the system supports it; Linux supports all of it."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)

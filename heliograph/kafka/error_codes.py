@@ -1,4 +1,4 @@
-"""Kafka's error codes up to 4.3: number, name, whether trying again may help, and a hint.
+"""Lists Kafka's error codes up to 4.3: number, name, whether a retry may help, and a hint.
 
 The only such table. It says what a code means in general; what a lane or a control
 loop does about one is decided there. Imports nothing of ours.
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Code(IntEnum):
-    """An error code; `retriable` is Kafka's own opinion, `hint` ours and maybe empty."""
+    """Holds an error code; `retriable` is Kafka's own opinion, `hint` ours and maybe empty."""
 
     retriable: bool
     hint: str
@@ -368,18 +368,18 @@ _BY_NUMBER = {int(code): code for code in Code}
 
 
 def code_of(number: int) -> Code | None:
-    """The code with this number; None for one that a newer broker has invented."""
+    """Return the code with this number; None for one of a newer broker."""
     return _BY_NUMBER.get(number)
 
 
 def error_name(number: int) -> str:
-    """For messages: `NOT_LEADER_OR_FOLLOWER (6)`, or `code 999`."""
+    """Return the code for messages: `NOT_LEADER_OR_FOLLOWER (6)`, or `code 999`."""
     code = _BY_NUMBER.get(number)
     return f"code {number}" if code is None else f"{code.name} ({number})"
 
 
 def is_retriable(number: int) -> bool:
-    """Whether trying again may help; never for an unknown code."""
+    """Return whether a retry may help; never for an unknown code."""
     code = _BY_NUMBER.get(number)
     return code is not None and code.retriable
 

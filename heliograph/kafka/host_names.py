@@ -1,4 +1,4 @@
-"""Host names to addresses, looked up beside the event loop; knows no sockets."""
+"""Resolves host names to addresses outside the event loop; knows no sockets."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from heliograph.errors import Unreachable
 from heliograph.kafka.types import BrokerAddress
 
 Resolved = tuple[Any, ...]
-"""As getaddrinfo gives it."""
+"""An address as getaddrinfo gives it."""
 LOOKUP_THREADS = 64
-"""Python's own number, four more than processors, is less than the brokers of one cluster may be."""
+"""Threads for lookups; Python's own number, processors plus four, is less than one cluster may have brokers."""
 
 _lookups: dict[tuple[asyncio.AbstractEventLoop, str, int], asyncio.Task[list[Any]]] = {}
-"""Under way. A name server that is silent holds a thread for each, whatever we wait for: one a name, no more."""
+"""Lookups in progress: one per name, since a name server that does not answer blocks a thread for each."""
 
 
 def give_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """For lookups: the names of a cluster whose name server is silent must not keep those of another waiting."""
+    """Give the loop more threads for lookups: a silent name server of one cluster must not delay another."""
     loop.set_default_executor(ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="lookup"))
 
 
 async def resolve(address: BrokerAddress, *, where: str) -> list[Resolved]:
-    """All addresses of a host name, looked up beside the event loop; raises Unreachable."""
+    """Return all addresses of a host name, looked up outside the event loop; raises Unreachable."""
     loop = asyncio.get_running_loop()
     key = loop, loopback_or_same(address.host), address.port
     lookup = _lookups.get(key)
@@ -41,7 +41,7 @@ async def resolve(address: BrokerAddress, *, where: str) -> list[Resolved]:
 def _forget_lookup(key: tuple[asyncio.AbstractEventLoop, str, int], task: asyncio.Task[list[Any]]) -> None:
     _lookups.pop(key, None)
     if not task.cancelled():
-        task.exception()  # a failure nobody waits for any more is no news
+        task.exception()  # nobody waits for it any more: asyncio must not log its failure
 
 
 def unresolved(address: BrokerAddress, why: str, *, where: str) -> Unreachable:
@@ -54,5 +54,5 @@ def unresolved(address: BrokerAddress, why: str, *, where: str) -> Unreachable:
 
 
 def loopback_or_same(host: str) -> str:
-    """Names under localhost are this machine (RFC 6761, 6.3); many resolvers do not know."""
+    """Return this machine's address for names under localhost (RFC 6761, 6.3), which many resolvers do not know."""
     return "127.0.0.1" if host.rstrip(".").lower().endswith(".localhost") else host

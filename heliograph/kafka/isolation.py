@@ -1,7 +1,7 @@
-"""Which batches of a fetch answer a reader may see: control batches never, aborted ones not with read_committed.
+"""Sorts out the batches of a fetch answer that are not copied: control batches, and aborted ones with read_committed.
 
-Pure. A broker lists, with a read_committed fetch, the aborted transactions that reach
-into the answer; sorting out their batches is the client's work.
+Pure. With a read_committed fetch a broker lists the aborted transactions that overlap the
+answer; sorting out their batches is the client's work.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from heliograph.kafka.codec.k01_fetch import FetchedPartition
 def visible_batches(
     answer: FetchedPartition, start: int, *, read_committed: bool, where: str
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a fetch answer from `start` on; those not to be copied have a record count of 0 and no bytes.
+    """Yield the batches of a fetch answer from `start` on; those not copied have a record count of 0 and no bytes.
 
-    Never copied: control batches, and with read_committed what belongs to aborted transactions. Whatever is passed
-    over has its checksum checked here, or a damaged header could make records vanish; the rest is left to the caller.
+    Control batches are never copied, nor, with read_committed, batches of aborted transactions. The checksums of these
+    are checked here, since a damaged header could make records vanish; the caller checks the others.
     """
     aborted = _Aborted(answer, where) if read_committed and answer.aborted else None
     for batch in iter_batches(answer.records, where=where):
@@ -35,7 +35,7 @@ def visible_batches(
 def _judged(
     header: BatchHeader, view: memoryview, aborted: _Aborted | None, where: str
 ) -> tuple[BatchHeader, memoryview]:
-    """The batch, or an empty one in its place if it is not to be copied."""
+    """Return the batch, or an empty one instead if it is not copied."""
     if aborted:
         aborted.reach(header)
         if header.record_count and not header.is_control and not aborted.covers(header):
@@ -47,7 +47,7 @@ def _judged(
 
 
 class _Aborted:
-    """Which batches of a fetch answer belong to aborted transactions."""
+    """Tells which batches of a fetch answer belong to aborted transactions."""
 
     def __init__(self, answer: FetchedPartition, where: str) -> None:
         self._where = where
@@ -55,7 +55,7 @@ class _Aborted:
         self._open: set[int] = set()
 
     def reach(self, header: BatchHeader) -> None:
-        """Note the transactions that began up to this batch; to be called for every batch, markers too."""
+        """Note the transactions that began up to this batch; to be called for every batch, control batches too."""
         while self._starts and self._starts[0].first_offset <= header.last_offset:
             self._open.add(self._starts.popleft().producer_id)
 
@@ -63,7 +63,7 @@ class _Aborted:
         return header.is_transactional and header.producer_id in self._open
 
     def end(self, header: BatchHeader, view: memoryview) -> None:
-        """A marker ends its producer's transaction (a control record's key: version i16, type i16; 0 is abort)."""
+        """Note that a control batch ends its producer's transaction (key: version i16, type i16; 0 is abort)."""
         for record in iter_records(header, view, where=self._where):
             if record.key is not None and record.key[2:4] == b"\x00\x00":
                 self._open.discard(header.producer_id)

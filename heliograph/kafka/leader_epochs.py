@@ -1,4 +1,4 @@
-"""Where a leader epoch ends in the log of a partition, asked of its leader (OffsetForLeaderEpoch)."""
+"""Asks a partition's leader where a leader epoch ends in its log (OffsetForLeaderEpoch)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from heliograph.kafka.types import TopicPartition
 
 
 class EpochQuestion(NamedTuple):
-    """`leader_epoch` is the one that the leader must have to answer, `epoch` the one asked about."""
+    """Asks about `epoch`; `leader_epoch` is the one that the leader must have to answer."""
 
     leader_epoch: int
     epoch: int
 
 
 class EpochAnswer(NamedTuple):
-    """The last epoch of the log up to the one asked about, and where it ends; both -1 if none is known."""
+    """Holds the last epoch of the log up to the one asked about, and its end; both -1 if none is known."""
 
     error_code: int
     end: EpochEnd
 
 
 def has_epochs(versions: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether a broker can be asked; Apache's from 2.4 on all can."""
+    """Return whether a broker can be asked; Apache's from 2.4 on all can."""
     return messages.OffsetForLeaderEpochRequest.API_KEY in versions
 
 
 async def epoch_ends(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, EpochQuestion]
 ) -> dict[TopicPartition, EpochAnswer]:
-    """All partitions in one request."""
+    """Ask about all partitions in one request."""
     topic_class = messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     by_topic: dict[str, list[TopicPartition]] = {}
     for where in wanted:

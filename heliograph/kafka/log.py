@@ -1,7 +1,7 @@
-"""Reading and writing the log of one partition: small reads, small appends.
+"""Reads and writes the log of single partitions: small reads, small appends.
 
 For the internal topics and for settling, where simplicity counts; the lane's
-own loop moves the bulk. Leaders that moved are followed, within a time limit.
+own loop copies the bulk. Follows leaders that move, within a time limit.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Group = Sequence[KeyValue]
 Batch = Sequence[Group]
 READ_BYTES = 4 * 1024 * 1024
 APPEND_BYTES = 512 * 1024
-"""Of one batch; less where the topic takes less."""
+"""Maximum size of one batch; less if the topic accepts less."""
 RECORD_BYTES = 32
-"""What a record has beside its key and value, at the most."""
+"""Maximum size of a record without its key and value."""
 _MESSAGE_TOO_LARGE = 10
 RETRY_FOR_S = 15.0
 SHOWN_S = 5.0
-"""Within which a new leader shows its log up to where it is replicated; replicas ask twice a second."""
+"""Time within which a new leader shows its log up to the high watermark; replicas fetch twice a second."""
 FETCH_GRACE_S = 15.0
-"""A fetch is answered when its wait is over; so much later its connection is taken for broken."""
+"""How long after its wait a fetch may still be answered; then its connection is taken for broken."""
 PRODUCE_GRACE_S = 5.0
-"""The same for a produce request, which the broker answers within the time that it is given."""
+"""The same for a produce request, which the broker answers within its timeout."""
 APPEND_TIMEOUT_MS = 10_000
 TAIL_OFFSETS = 20
 _TOO_LARGE = (10, 18)
-"""For the topic's max.message.bytes, for its segments."""
+"""MESSAGE_TOO_LARGE for the topic's max.message.bytes, RECORD_LIST_TOO_LARGE for its segments."""
 OFFSET_OUT_OF_RANGE = 1
 
 
@@ -73,10 +73,10 @@ async def fetch_partition(
     allowance: Allowance | None = None,
     last_epoch: int = -1,
 ) -> k01_fetch.FetchedPartition:
-    """One fetch of one partition from its leader; a refusal that may pass is tried again.
+    """Fetch one partition from its leader once; retry after errors that may pass.
 
     `last_epoch` is the leader epoch of the batch before `offset`. If the log has another one there, it was truncated
-    and has grown again: that is refused like an offset out of range. Brokers before 2.7 do not look at it.
+    and has grown again: that is refused like an offset out of range. Brokers before 2.7 do not check it.
     """
 
     async def attempt(leader: int) -> tuple[int, k01_fetch.FetchedPartition]:
@@ -117,9 +117,9 @@ async def fetch_partition(
 
 
 async def append(cluster: Cluster, topic: str, partition: int, records: Sequence[KeyValue], *, now_ms: int) -> int:
-    """Append records to one partition with acks=all; the offset of the first one.
+    """Append records to one partition with acks=all; return the offset of the first one.
 
-    Records go in batches, in their order. If one is refused, those before it are written and those after it are not.
+    Records are sent in batches, in order. If one is refused, those before it are written and those after it are not.
     """
     bases = [
         await _append_batch(cluster, TopicPartition(topic, partition), batch, now_ms=now_ms)
@@ -137,9 +137,9 @@ async def append_apart(
     suspects: Collection[K] = (),
     now_ms: int,
 ) -> dict[K, BrokerRefused]:
-    """Append what belongs to several owners; whose records the broker finds too large is left out, and returned.
+    """Append the records of several owners; leave out and return the owners whose records are too large for the broker.
 
-    Suspects, who were too large the last time, are sent by themselves; the others together as long as all fit.
+    Suspects, whose records were too large the last time, are sent alone; the others together as long as all fit.
     """
     refused_ones: dict[K, BrokerRefused] = {}
     together = {owner: found for owner, found in records.items() if owner not in suspects}
@@ -167,9 +167,9 @@ async def append_all(
     now_ms: int,
     max_bytes: int = APPEND_BYTES,
 ) -> None:
-    """Append records to many partitions, in batches of at most so many bytes; what is in a group stays together.
+    """Append records to many partitions, in batches of at most `max_bytes`; a group stays together.
 
-    One request for each leader and each batch of a partition; what it refuses is tried again one by one.
+    One request for each leader and each batch of a partition; refused batches are retried one by one.
     """
     batches = {where: list(cut(groups, max_bytes)) for where, groups in records.items()}
     for number in range(max(map(len, batches.values()), default=0)):
@@ -179,7 +179,7 @@ async def append_all(
 
 
 async def _append_round(cluster: Cluster, batches: Mapping[TopicPartition, Batch], *, now_ms: int) -> None:
-    """One batch to each of these partitions."""
+    """Append one batch to each of these partitions."""
     by_leader: dict[int, list[TopicPartition]] = {}
     again: list[TopicPartition] = []
     for where in batches:
@@ -203,7 +203,7 @@ async def _append_round(cluster: Cluster, batches: Mapping[TopicPartition, Batch
 
 
 async def _append_batch(cluster: Cluster, where: TopicPartition, batch: Batch, *, now_ms: int) -> int:
-    """Append one batch; one that is larger than the topic takes, whose limit is not known, goes in halves."""
+    """Append one batch; if it is larger than the topic's limit, which is not known here, append it in halves."""
     data = _encoded(batch, now_ms)
 
     async def attempt(leader: int) -> tuple[int, int]:
@@ -220,7 +220,7 @@ async def _append_batch(cluster: Cluster, where: TopicPartition, batch: Batch, *
 
 
 def cut(groups: Iterable[Group], max_bytes: int = APPEND_BYTES) -> Iterator[Batch]:
-    """Groups of records as batches of at most so many bytes; no group is cut, and one that is larger goes alone."""
+    """Cut groups of records into batches of at most `max_bytes`; a group is never cut, and a larger one goes alone."""
     batch: list[Group] = []
     size = HEADER_SIZE
     for group in groups:
@@ -235,7 +235,7 @@ def cut(groups: Iterable[Group], max_bytes: int = APPEND_BYTES) -> Iterator[Batc
 
 
 def _halves(batch: Batch) -> tuple[Batch, Batch] | None:
-    """Cut between groups, or between the records of a single one that does not fit; None of a single record."""
+    """Cut between groups, or between the records of a single group that does not fit; None for a single record."""
     parts = batch if len(batch) > 1 else [[record] for record in batch[0]]
     middle = len(parts) // 2
     return (parts[:middle], parts[middle:]) if middle else None
@@ -257,10 +257,10 @@ async def read_batches(
     allowance: Allowance | None = None,
     last_epoch: int = -1,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """All batches that reach into [start, end); those that hold nothing to see have a record count of 0.
+    """Yield all batches that overlap [start, end); those without visible records have a record count of 0.
 
-    Nothing is left out because a leader does not know yet how far its log is replicated, as one that was elected a
-    moment ago: that is waited for. Raises EndUnseen if it takes too long. Behind an open transaction reading ends.
+    A leader that was just elected does not know its high watermark yet: the reader waits for it, so that nothing is
+    left out. Raises EndUnseen if it takes too long. Reading ends at an open transaction.
     """
     offset = start
     clock = asyncio.get_running_loop().time
@@ -298,7 +298,7 @@ async def read_batches(
 
 
 def is_out_of_range(error: HeliographError) -> bool:
-    """Whether the log has no such offset: it was truncated, made anew, or its start has moved past it."""
+    """Return whether the log has no such offset: it was truncated or recreated, or its start has moved past it."""
     return error.details.get("error_code") == OFFSET_OUT_OF_RANGE
 
 
@@ -312,7 +312,7 @@ def _unseen(cluster: Cluster, topic: str, partition: int, visible: int, end: int
 
 
 async def read_records(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> AsyncIterator[Record]:
-    """All committed data records in [start, end)."""
+    """Yield all committed data records in [start, end)."""
     async for header, view in read_batches(cluster, topic, partition, start, end, read_committed=True):
         if not header.record_count:
             continue
@@ -322,7 +322,7 @@ async def read_records(cluster: Cluster, topic: str, partition: int, start: int,
 
 
 async def read_whole(cluster: Cluster, topic: str, partition: int = 0) -> AsyncIterator[Record]:
-    """All committed data records that are there now."""
+    """Yield all committed data records of the partition."""
     where = TopicPartition(topic, partition)
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
     end = (await end_offsets(cluster, [where]))[where]
@@ -331,7 +331,7 @@ async def read_whole(cluster: Cluster, topic: str, partition: int = 0) -> AsyncI
 
 
 async def read_tail(cluster: Cluster, topic: str, partition: int, *, offsets: int = TAIL_OFFSETS) -> list[Record]:
-    """The records of the last so many offsets."""
+    """Return the records of the last `offsets` offsets."""
     where = TopicPartition(topic, partition)
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]
     end = (await end_offsets(cluster, [where]))[where]
@@ -341,7 +341,7 @@ async def read_tail(cluster: Cluster, topic: str, partition: int, *, offsets: in
 async def _produce(
     cluster: Cluster, leader: int, batches: Sequence[tuple[TopicPartition, bytearray]]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """One produce request; error code and base offset of each partition."""
+    """Send one produce request; return error code and base offset of each partition."""
     connection = await cluster.connection(leader, "append")
     version = produce_version(connection, with_id=False)
     correlation_id = connection.next_correlation_id()
@@ -376,7 +376,7 @@ async def _at_leader(
     *,
     what: str,
 ) -> T:
-    """Run `attempt` at the partition's leader; follow a leader that moved until time is up."""
+    """Run `attempt` at the partition's leader; follow a leader that moves until time is up."""
     give_up = asyncio.get_running_loop().time() + RETRY_FOR_S
     pause = 0.05
     while True:

@@ -1,8 +1,8 @@
-"""All requests but those that the codec has by hand, through kafka-python's message classes.
+"""Encodes and decodes all requests but the hand-written ones, through kafka-python's message classes.
 
 The only module that imports them: should that library change, only this file
 does. It owns the version caps (the newest versions we have tested) and turns
-whatever the library raises on broken bytes, and what it lets pass, into ProtocolError.
+whatever the library raises on broken bytes, and what it wrongly accepts, into ProtocolError.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 API_VERSIONS_VERSION = 3
-"""Every broker since 2.4 answers it; an older one answers version 0 with error 35, which says enough."""
+"""Every broker since 2.4 answers it; an older one answers version 0 with error 35, which is enough."""
 
 _NEWEST: dict[int, int] = {
     # Data is fetched and produced by our own codec; these serve to ask for a right, by a topic's name.
@@ -112,17 +112,17 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What the library raises on bytes that are no answer."""
+"""Errors that the library raises on bytes that are no answer."""
 _ENDLESS_NUMBER = re.compile(rb"[\x80-\xff]{65536}")
-"""The library reads a variable-length number to its end, however far that is, and the time it takes is quadratic."""
+"""An endless varint: the library reads one to its end, however long, in quadratic time."""
 _NONE_FOR_ZERO = ("uuid", "bitfield")
-"""Types whose zero the library gives as None."""
+"""Types whose zero the library returns as None."""
 
 _NEEDED = (MetadataRequest, ListOffsetsRequest, DescribeConfigsRequest, CreateTopicsRequest, CreatePartitionsRequest)
 
 
 def pick_version(api_key: int, versions: dict[int, tuple[int, int]], *, where: str, ours: tuple[int, ...] = ()) -> int:
-    """The newest version that the broker and we share; `ours` lists the hand-written ones."""
+    """Return the newest version that the broker and we share; `ours` lists the hand-written ones."""
     low, high = versions.get(api_key, (0, -1))
     candidates = ours or range(_NEWEST[api_key] + 1)
     common = [version for version in candidates if low <= version <= high]
@@ -137,7 +137,7 @@ def pick_version(api_key: int, versions: dict[int, tuple[int, int]], *, where: s
 
 
 def lacking(versions: Mapping[int, tuple[int, int]], by_hand: Mapping[int, tuple[int, ...]]) -> list[str]:
-    """Requests that everybody needs and of which the broker shares no version with us; `by_hand` are not ours."""
+    """Return the required requests for which the broker and we share no version; `by_hand` are hand-written ones."""
     ours = {request.API_KEY: tuple(range(_NEWEST[request.API_KEY] + 1)) for request in _NEEDED} | dict(by_hand)
     names = {request.API_KEY: request.__name__.removesuffix("Request") for request in _NEEDED}
     return [
@@ -154,7 +154,7 @@ def encode_request(request: ApiMessage, *, version: int, correlation_id: int, cl
 
 
 def decode_response(request: ApiMessage, body: memoryview, *, where: str) -> Any:
-    """The answer to `request`; `body` begins with the correlation id."""
+    """Decode the answer to `request`; `body` begins with the correlation id."""
     response_class = ResponseClassRegistry.get_response_class(request.header)
     try:
         if _ENDLESS_NUMBER.search(body):
@@ -169,7 +169,7 @@ def decode_response(request: ApiMessage, body: memoryview, *, where: str) -> Any
 
 
 def _require_no_null(message: Any) -> None:
-    """The library takes null for every text and every array; ours to refuse it where the protocol does."""
+    """Refuse null where the protocol does: the library accepts it for every text and every array."""
     version = message.version
     for field in message._struct.untagged_fields(version):
         if field.is_batchable():

@@ -1,4 +1,4 @@
-"""How many files and sockets this process may have open, and what it means to have too many."""
+"""Raises this process's limit of open files and sockets, and names the error of too many."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from heliograph.errors import TooManyOpenFiles
 
 
 def raise_limit() -> None:
-    """Raise this process's limit of open files as far as it may: a lane has several connections to every broker of
-    every flow, and the usual limit of 1,024 is from other times."""
+    """Raise this process's limit of open files as far as allowed.
+
+    A lane has several connections to every broker of every flow; the usual limit of 1,024 is too low.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # some systems call a limit unlimited, and refuse that number
@@ -19,7 +21,7 @@ def raise_limit() -> None:
 
 
 def shortage_of(error: OSError, *, where: str) -> TooManyOpenFiles | None:
-    """The error by its name, if it says that no more files or sockets can be opened."""
+    """Return the error's name if it says that no more files or sockets can be opened."""
     if error.errno == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return TooManyOpenFiles(

@@ -1,4 +1,4 @@
-"""How long a cluster's brokers keep us waiting for the sake of their quotas. Pure.
+"""Counts how long a cluster's brokers throttle us because of quotas. Pure.
 
 A broker that finds us above a quota answers at once, says for how long, and reads nothing more from that
 connection until then (KIP-219).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class MutedTime:
-    """The time in which one connection or more was muted; muted together counts once."""
+    """Counts the time in which at least one connection was muted; several at once count once."""
 
     def __init__(self) -> None:
         self._total_s = 0.0
@@ -16,17 +16,17 @@ class MutedTime:
         self._taken_s = 0.0
 
     def note(self, now: float, seconds: float) -> None:
-        """A connection is muted for so long from now on."""
+        """Note that a connection is muted for this long from now on."""
         end = now + seconds
         self._total_s += max(0.0, end - max(now, self._until))
         self._until = max(self._until, end)
 
     def elapsed_s(self, now: float) -> float:
-        """All of it so far."""
+        """Return all of it so far."""
         return self._total_s - max(0.0, self._until - now)
 
     def take_s(self, now: float) -> float:
-        """What came up since it was last taken."""
+        """Return the time since it was last taken."""
         elapsed_s = self.elapsed_s(now)
         news_s, self._taken_s = elapsed_s - self._taken_s, elapsed_s
         return max(0.0, news_s)

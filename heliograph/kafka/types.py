@@ -1,4 +1,4 @@
-"""Small value types of the Kafka world; imports nothing of ours."""
+"""Defines small value types of Kafka; imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NO_TOPIC_ID = UUID(int=0)
 
 
 def may_be_same_topic(known: str, found: str) -> bool:
-    """Whether two topic ids, in hexadecimal, may be the same topic's; brokers before 2.8 tell none."""
+    """Return whether two topic ids, in hexadecimal, may be of the same topic; brokers before 2.8 have none."""
     return known == found or NO_TOPIC_ID.hex in (known, found)
 
 
@@ -27,7 +27,7 @@ class BrokerAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> BrokerAddress:
-        """`host:port`, an IPv6 host in brackets; the form that configuration checked before."""
+        """Parse `host:port`, an IPv6 host in brackets; the configuration has checked the form before."""
         host, _, port = text.rpartition(":")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 

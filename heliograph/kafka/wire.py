@@ -1,7 +1,7 @@
-"""Bytes to and from one socket, plain or in TLS, without blocking. Knows no frames and no requests.
+"""Sends and receives bytes on one socket, plain or TLS, without blocking. Knows no frames and no requests.
 
 Both kinds raise BlockingIOError when nothing can be done now. Plain sockets gather what they send; TLS cannot,
-so small buffers are joined there, or each would be a record of its own.
+so small buffers are joined there, or each would be a TLS record of its own.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ _NO_COMMON_CIPHER = ("NO_SHARED_CIPHER", "INSUFFICIENT_SECURITY", "NO_CIPHERS_AV
 _ALERT = re.compile(r"ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 _NO_LINGER = struct.pack("ii", 1, 0)
 TLS_ALERT = b"\x15\x03"
-"""How an alert begins: what a TLS port says to plain text."""
+"""The first bytes of a TLS alert, which a TLS port sends in answer to plain text."""
 
 
 class Wire(Protocol):
-    """A connected socket."""
+    """Sends and receives on a connected socket."""
 
     def fileno(self) -> int: ...
     def send(self, buffers: Sequence[memoryview]) -> int:
-        """Send from the head of the buffers; how many bytes went."""
+        """Send from the head of the buffers; return how many bytes were sent."""
         ...
 
     def recv_into(self, buffer: memoryview) -> int: ...
     def set_wake_bytes(self, count: int) -> None:
-        """Ask the kernel to wake us only when so many bytes are there."""
+        """Ask the kernel to wake us only when this many bytes are there."""
         ...
 
     def set_unacknowledged_s(self, seconds: float) -> None:
-        """How long the kernel waits for the peer to acknowledge or take bytes."""
+        """Set how long the kernel waits for the peer to acknowledge or take bytes."""
         ...
 
     def close(self) -> None: ...
     def drop(self) -> None:
-        """Close, and let nothing that the peer has not taken yet arrive later."""
+        """Close, and discard what the peer has not received yet, so that it does not arrive later."""
         ...
 
 
@@ -85,7 +85,7 @@ class TlsWire:
 
     @property
     def certificate(self) -> bytes:
-        """The broker's, as DER."""
+        """The broker's certificate, as DER."""
         return self._sock.getpeercert(binary_form=True) or b""
 
     @property
@@ -102,7 +102,7 @@ class TlsWire:
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
             raise BlockingIOError from error
         except (ConnectionError, ssl.SSLEOFError):
-            self._sock.recv(1)  # what came before the peer closed: an alert says why
+            self._sock.recv(1)  # read what the peer sent before it closed: a TLS alert says why
             raise
 
     def recv_into(self, buffer: memoryview) -> int:
@@ -114,10 +114,10 @@ class TlsWire:
             return 0
 
     def set_wake_bytes(self, count: int) -> None:
-        """For a record less: OpenSSL takes one at a time from the kernel, and may hold a part of the next.
+        """Ask for one TLS record less: OpenSSL takes one at a time from the kernel, and may hold a part of the next.
 
         Bytes are never fewer on the wire than in the clear, so that what is asked for does come. A Java broker
-        encrypts more slowly than we decrypt: 2 to 3 turns of the loop per MB with this, 6 to 22 without.
+        encrypts more slowly than we decrypt: 2 to 3 iterations of the loop per MB with this, 6 to 22 without.
         """
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, count - TLS_RECORD_BYTES))
 
@@ -134,14 +134,14 @@ def _set_unacknowledged_s(sock: socket.socket, seconds: float) -> None:
 
 
 def _drop(sock: socket.socket) -> None:
-    """A reset; otherwise the kernel goes on sending for a closed socket."""
+    """Reset the connection; otherwise the kernel goes on sending for a closed socket."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     sock.close()
 
 
 def _joined(buffers: Sequence[memoryview]) -> bytes:
-    """The first buffers together, about as much as a TLS record holds."""
+    """Join the first buffers, about as much as a TLS record holds."""
     pieces: list[memoryview] = []
     size = 0
     for buffer in buffers:
@@ -153,7 +153,7 @@ def _joined(buffers: Sequence[memoryview]) -> bytes:
 
 
 async def start_tls(sock: socket.socket, context: ssl.SSLContext, host: str, *, where: str) -> TlsWire:
-    """Shake hands; the server's name is always sent. Raises TlsFailed for what is wrong with certificates."""
+    """Do the TLS handshake; the server's name is always sent. Raises TlsFailed for what is wrong with certificates."""
     try:
         wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
     except BaseException:
@@ -190,7 +190,7 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 def explain(error: OSError, host: str, where: str, *, has_cipher: bool) -> TlsFailed | Unreachable:
-    """A handshake that failed, named as what it is. `has_cipher`: the broker had agreed to one before."""
+    """Explain a failed handshake. `has_cipher` means that the broker had agreed on a cipher before."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error, host, where)
     if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
@@ -205,7 +205,7 @@ def explain(error: OSError, host: str, where: str, *, has_cipher: bool) -> TlsFa
 
 
 def _explain_reason(reason: str, *, has_cipher: bool) -> tuple[str, str]:
-    """What OpenSSL's word means, and what to do. Java and OpenSSL word the lack of a certificate differently."""
+    """Return what OpenSSL's reason means, and what to do; Java and OpenSSL name a missing certificate differently."""
     if reason in _NOT_TLS and not has_cipher:
         return "the port speaks plain text, not TLS", "check security.protocol and the port"
     if "CERTIFICATE_REQUIRED" in reason or (has_cipher and "ALERT_HANDSHAKE_FAILURE" in reason):

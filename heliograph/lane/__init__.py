@@ -1,1 +1,1 @@
-"""One Spark task: copies partitions, settles what is unclear, writes positions; knows no flow and no driver."""
+"""Runs one Spark task: copies partitions, settles what is unclear, writes positions; knows no flow and no driver."""

@@ -1,4 +1,4 @@
-"""What it means that the source has not, or no longer, the log that was copied. Pure."""
+"""Makes the errors for a source whose log is not, or no longer, the one that was copied. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heliograph.ledger.lineage import Lineage
 
 
 def out_of_range(position: int, start: int, end: int, *, alias: str, where: str) -> DataLost | LogTruncated | None:
-    """The source refuses a position: is it too old, or beyond the end? None if the log, as it is now, has it."""
+    """Judge a position that the source refused: expired, or beyond the end; None if the log has it now."""
     if position < start:
         return DataLost(
             f'offsets {position} to {start - 1} ({start - position} records) expired on "{alias}" uncopied',
@@ -20,7 +20,7 @@ def out_of_range(position: int, start: int, end: int, *, alias: str, where: str)
         )
     if position > end:
         return LogTruncated(
-            f"the source ends at offset {end}, the copy stands at {position}",
+            f"the source's log ends at offset {end}, but it was copied up to {position}",
             where=where,
             why="unclean leader election, or the topic was recreated",
             position=position,
@@ -30,8 +30,8 @@ def out_of_range(position: int, start: int, end: int, *, alias: str, where: str)
     return None
 
 
-def parted(position: int, lineage: Lineage, theirs: EpochEnd, *, where: str) -> LogTruncated:
-    """The leader's log is not the one that was copied: from where on?"""
+def diverged(position: int, lineage: Lineage, theirs: EpochEnd, *, where: str) -> LogTruncated:
+    """Say from which offset on the leader's log is not the one that was copied."""
     parting, epoch = lineage.parting(position, theirs), lineage.before(position)
     return LogTruncated(
         f"the source lost offsets {parting} to {position - 1} ({position - parting} records) after they were copied",
@@ -46,19 +46,20 @@ def parted(position: int, lineage: Lineage, theirs: EpochEnd, *, where: str) -> 
 
 
 def unknown_epoch(position: int, epoch: int, *, alias: str, where: str) -> BrokerRefused:
+    """Say that the leader does not know the leader epoch of what was copied; this is retried."""
     return BrokerRefused(
-        f'the leader on "{alias}" knows no leader epoch {epoch}, under which offset {position - 1} was written',
+        f'the leader on "{alias}" does not know leader epoch {epoch}, in which offset {position - 1} was written',
         where=where,
         why="it is behind, or the cluster was restored from a backup",
     )
 
 
 def another_log(position: int, epoch: int, start: int, *, where: str) -> LogTruncated:
-    """As `unknown_epoch`, and it stays so."""
+    """Say that the leader still does not know that epoch: none of its log was copied."""
     return LogTruncated(
-        f"what was copied up to offset {position} is of another log: all of this one, from offset {start} on, is new",
+        f"offsets up to {position} were copied from another log: all of this one, from offset {start} on, is new",
         where=where,
-        why=f"its leader knows no leader epoch {epoch}: it was restored from a backup, or recreated",
+        why=f"its leader does not know leader epoch {epoch}: it was restored from a backup, or recreated",
         position=position,
         log_start=start,
         log_end=start,

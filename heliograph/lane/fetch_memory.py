@@ -1,11 +1,11 @@
-"""What a lane may hold of fetched bytes, all its flows and brokers together. No sockets.
+"""Limits the fetched bytes that a lane holds, all its flows and brokers together. No sockets.
 
-A fetch reserves what its answer may take before it asks. The reservation ends when the answer is received: from then
-on its buffer counts, for as long as anybody looks at it, and so do the batches that are put together from it. A broker
-gives a whole batch where a fetch asked for less. Where there is no room for it, the answer is left in the socket until
-there is; one that is larger than all there is passes alone.
+A fetch reserves the maximum size of its answer before it is sent. The reservation ends when the answer is received:
+from then on its buffer counts, for as long as it is referenced, and so do the batches that are built from it. A broker
+sends a whole batch even if a fetch asked for fewer bytes. If there is no room for such an answer, it stays in the
+socket until there is; one that is larger than the whole limit is received alone.
 
-    reserved by fetches under way | receive buffers in use | batches put together here | free
+    reserved by fetches in flight | receive buffers in use | batches built here | free
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Protocol
 from heliograph.kafka.connection import POOLED_SIZES, BufferPool, capacity_of
 
 MEMORY_BYTES = 48 * 1024 * 1024
-"""Fetched bytes a lane holds at most, all flows together (in whole receive buffers), and one oversized answer."""
+"""Maximum bytes that a lane holds, all flows together (in whole receive buffers), besides one oversized answer."""
 RESERVED_BYTES = MEMORY_BYTES // 4
-"""Beyond that every flow may hold its part of this: one whose target stands still does not stop the others."""
+"""Beyond the maximum every flow may hold its share of this: a flow whose target hangs does not stop the others."""
 BESIDE_BYTES = 64 * 1024
-"""In an answer beside its records: about 60 bytes for a partition, 16 for an aborted transaction."""
+"""Size of an answer without its records: about 60 bytes per partition, 16 per aborted transaction."""
 MEMORY_PAUSE_S = 0.005
 OVERSIZED_PATIENCE_S = 5.0
-"""An oversized answer waits no longer for others: they may be waiting for what comes behind it."""
+"""How long an oversized answer waits for others to finish: they may wait for answers behind it on its connection."""
 
 
 class Holder(Protocol):
-    """Who puts batches together."""
+    """Builds batches that count as memory in use."""
 
     @property
     def made_bytes(self) -> int: ...
 
 
 class FetchMemory:
-    """Of one lane."""
+    """Counts the fetched bytes that one lane holds."""
 
     def __init__(self, pool: BufferPool, *, flows: int = 1) -> None:
         self._pool = pool
@@ -46,19 +46,19 @@ class FetchMemory:
         self.reserved_bytes = 0
 
     def watch(self, holders: Iterable[Holder]) -> None:
-        """The batches that these put together count too."""
+        """Count the batches that these build too."""
         self._holders += holders
 
     def gate(self, asked_bytes: int) -> Gate:
-        """For answers that nothing is reserved for."""
+        """Return a gate for answers without a reservation."""
         return Gate(self, asked_bytes)
 
     def flow(self, queued_bytes: Callable[[], int]) -> FlowMemory:
-        """The part of one flow; `queued_bytes` tells what it has fetched and not sent."""
+        """Return the share of one flow; `queued_bytes` returns the bytes it has fetched and not sent."""
         return FlowMemory(self, self._share_bytes, queued_bytes)
 
     def used_bytes(self) -> int:
-        """Received or put together here, and not given up yet."""
+        """Return the bytes received or built here and still referenced."""
         return self._pool.in_use_bytes() + sum(holder.made_bytes for holder in self._holders)
 
     def has_room(self, size: int) -> bool:
@@ -69,7 +69,7 @@ class FetchMemory:
 
 
 class FlowMemory:
-    """Of one flow: its fetches reserve in the order in which they asked."""
+    """Reserves memory for the fetches of one flow, in the order in which they ask."""
 
     def __init__(self, memory: FetchMemory, share_bytes: int, queued_bytes: Callable[[], int]) -> None:
         self.memory = memory
@@ -79,15 +79,15 @@ class FlowMemory:
         self._line = asyncio.Lock()
 
     async def reserve(self, answer_bytes: int) -> Reservation:
-        """Wait until there is room for an answer with so many bytes of records, or for a smaller one in the flow's own
-        share."""
+        """Wait until there is room for an answer with this many bytes of records, or for a smaller one in the flow's
+        own share."""
         async with self._line:
             while not (granted := self._granted(answer_bytes)):
                 await asyncio.sleep(MEMORY_PAUSE_S)
             return Reservation(self, granted)
 
     def _granted(self, answer_bytes: int) -> int:
-        """How many bytes of records may be asked for now; 0: none."""
+        """Return how many bytes of records a fetch may ask for now; 0 means that it has to wait."""
         memory, size = self.memory, capacity_of(answer_bytes + BESIDE_BYTES)
         if memory.has_room(size) or not (memory.reserved_bytes or memory.used_bytes()):
             return answer_bytes
@@ -98,9 +98,9 @@ class FlowMemory:
 
 
 class Gate:
-    """Lets answers pass that are as large as was asked for, and a larger one where there is room or as the only one.
+    """Admits answers up to the size asked for, and a larger one if there is room or no other is held.
 
-    Who was let through with an oversized answer goes on: what he waits for next comes behind it.
+    Once it has admitted an oversized answer it stays open: its reader needs the answers that follow.
     """
 
     def __init__(self, memory: FetchMemory, asked_bytes: int) -> None:
@@ -126,7 +126,7 @@ class Gate:
 
 
 class Reservation:
-    """Room for the answer to one fetch, with so many bytes of records, until it is received."""
+    """Holds the room for the answer to one fetch until it is received."""
 
     def __init__(self, flow: FlowMemory, answer_bytes: int) -> None:
         self.answer_bytes = answer_bytes
@@ -136,7 +136,7 @@ class Reservation:
         self._count(self._size)
 
     def admits(self, size: int) -> bool:
-        """Whether the answer may be received; its buffer counts from then on."""
+        """Return whether the answer may be received; its buffer counts from then on."""
         is_admitted = self._gate.admits(size)
         if is_admitted:
             self.release()

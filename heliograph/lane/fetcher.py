@@ -1,9 +1,9 @@
-"""The source side of a flow in a lane: keeps every copy's queue filled.
+"""Fetches from the source for all copies of a flow in a lane, and keeps their queues filled.
 
-One long-polling fetch per source broker at a time. A copy takes part while it is
-COPYING and its queue has room, and a fetch leaves when there is memory for its
-answer (`fetch_memory`). Leaders that moved are looked up again; what only
-the driver can decide (lost data, a recreated topic) is handed to `on_trouble`.
+There is one long-polling fetch per source broker at a time. A copy takes part while it is
+COPYING and its queue has room; a fetch is sent when there is memory for its answer
+(`fetch_memory`). When a leader has moved, metadata is refreshed. What only the driver can
+decide (lost data, a recreated topic) goes to `on_trouble`.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from heliograph.ledger.model import FlowTerms
 from heliograph.ledger.records.topic_change import ChangeKind, change_of
 
 AHEAD_PAUSE_S = 0.02
-"""How soon a flow that has fetched as much as its limit lets it send looks again."""
+"""Pause of a flow that has fetched all that its rate limit lets it send."""
 TRICKLE_BYTES = 32 * 1024
 TRICKLE_PAUSE_S = 0.002
-"""After a small answer the next fetch waits a little: a trickle of single records would cost a round trip each."""
+"""After an answer smaller than this the next fetch waits: single records would cost a round trip each."""
 LEAST_ANSWER_BYTES = 1024 * 1024
 QUIET_ANSWER_BYTES = 512 * 1024
-"""Asked for at most while nothing is known to wait on the source: long polls of many flows and brokers reserve little,
-and the answer tells whether to ask for more."""
+"""Maximum size of an answer while the source has nothing new as far as we know: so the long polls of many flows and
+brokers reserve little memory, and the answer tells whether to ask for more."""
 FEW_PARTITIONS = 32
 ALL_EVERY_S = 0.25
-"""An answer holds what a few partitions have waiting: while many are behind, only some are asked for at a time,
-and all, the quiet ones too, a few times a second. Naming 1,000 partitions costs as much as copying 5 MB."""
+"""While many partitions are behind, a fetch names only a few of them, since an answer holds the records of a few; every
+`ALL_EVERY_S` a fetch names all, the quiet ones too. Naming 1,000 partitions costs as much as copying 5 MB."""
 BLOCKED_WAIT_MS = 10
-"""Long-poll no longer than this while some copy waits for room: it must get its turn."""
+"""Maximum long poll while a copy of the same broker waits for room in its queue: the next fetch must include it."""
 
 _OFFSET_OUT_OF_RANGE = 1
 _TOPIC_AUTHORIZATION_FAILED = 29
 _UNKNOWN_TOPIC_ID = 100
 _INCONSISTENT_TOPIC_ID = 103
 _LEADER_ERRORS = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, _UNKNOWN_TOPIC_ID, _INCONSISTENT_TOPIC_ID})
-STRANGE_TRIES = 10
-"""A leader that does not know the epoch of what was copied is asked so many times, over some 13 s: it may be deposed
+UNKNOWN_EPOCH_TRIES = 10
+"""How often a leader that does not know the leader epoch of what was copied is asked, over some 13 s: it may be deposed
 and not know it."""
 _MIN_PAUSE_S = 0.05
 _MAX_PAUSE_S = 2.0
 
 Leadership = tuple[int | None, int]
-"""A partition's leader and its epoch."""
+"""A partition's leader and leader epoch."""
 
 
 class Fetcher:
-    """Fetches for all copies of one flow."""
+    """Fetches for all copies of one flow in a lane."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Fetcher:
         time_left_ms: Callable[[], int],
         spawn: Spawn,
         memory: FetchMemory,
-        pace: RateLimiter | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         self._cluster = cluster
         self._terms = terms
@@ -83,43 +83,44 @@ class Fetcher:
         self._on_change = on_change
         self._time_left_ms = time_left_ms
         self._spawn = spawn
-        self._pace = pace
+        self._limiter = limiter
         self._memory = memory.flow(self._queued_bytes)
         self._copies: dict[int, dict[PartitionCopy, None]] = {}
-        """By broker, in order; a thousand leave one at once when it goes."""
+        """The copies by the broker that they are fetched from; a dict, since thousands leave at once when one fails."""
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
         self._unassigned: dict[PartitionCopy, HeliographError | None] = {}
+        """Copies without a broker, and why."""
         self._due: dict[PartitionCopy, float] = {}
-        """When each of them is looked after."""
+        """When the leader of each unassigned copy is looked up again."""
         self._tries: dict[PartitionCopy, int] = {}
-        """Of each copy, since its last good answer."""
+        """How often each copy was unassigned since its last good answer."""
         self._assigning: asyncio.Task[None] | None = None
         self._closed = False
 
     def add(self, copy: PartitionCopy) -> None:
-        """Begin to fetch for a copy that has settled, or go on with one already known."""
+        """Start to fetch for a copy that has settled."""
         if copy.fetch_node is not None:
             self.wake(copy)
             return
         self._assign_broker(copy, None)
 
     def wake(self, copy: PartitionCopy) -> None:
-        """The copy's queue may have room again."""
+        """Fetch again for a copy whose queue may have room."""
         event = self._wakes.get(copy.fetch_node) if copy.fetch_node is not None else None
         if event is not None:
             event.set()
 
     def drop(self, copy: PartitionCopy) -> None:
-        """The copy was given back to the driver: fetch no more for it."""
+        """Stop to fetch for a copy that was released to the driver."""
         self._unassign(copy)
         self._unassigned.pop(copy, None)
         self._tries.pop(copy, None)
 
     def return_to_leaders(self) -> None:
-        """The metadata is new: fetch from the leaders that it names, which say anew whether another replica is nearer.
+        """Fetch from the leaders that the new metadata names; they tell whether another replica is nearer (KIP-392).
 
-        A replica that is cut off from its leader would go on answering that there is nothing new.
+        A follower that is cut off from its leader would go on answering that there is nothing new.
         """
         leader_of = self._cluster.catalogue.leader_of
         for node, copies in list(self._copies.items()):
@@ -137,23 +138,23 @@ class Fetcher:
     # -- which broker --------------------------------------------------------------------
 
     def _assign_broker(self, copy: PartitionCopy, error: HeliographError | None) -> None:
-        """Find the copy's broker: at once if the leader is known, else after asking again."""
+        """Fetch the copy from its leader: now if the leader is known and did not fail, else after a refresh."""
         self._unassign(copy)
         leader = self._leader_of(copy)
         if error is None and leader is not None:
-            self._place(copy, leader)
+            self._fetch_from(copy, leader)
             return
         self._wait(copy, error)
         if self._assigning is None or self._assigning.done():
             self._assigning = self._spawn(self._find_brokers())
 
     def _leader_of(self, copy: PartitionCopy) -> int | None:
-        """The leader that the metadata names, unless what was copied is of a later one."""
+        """Return the leader that the metadata names, unless what was copied has a later leader epoch."""
         self._cluster.saw_epoch(copy.source, copy.seen_leader_epoch, copy.entry.source_topic_id)
         return self._cluster.catalogue.leader_of(*copy.source)
 
     def _wait(self, copy: PartitionCopy, error: HeliographError | None) -> None:
-        """Longer with every try in vain, each copy by itself."""
+        """Look the copy's leader up after a pause that doubles with every failure of this copy."""
         tries = self._tries.get(copy, 0)
         pause = min(_MIN_PAUSE_S * 2 ** min(tries, 10), _MAX_PAUSE_S) * random.uniform(0.7, 1.3)
         self._tries[copy] = tries + 1
@@ -165,7 +166,7 @@ class Fetcher:
             del self._copies[copy.fetch_node][copy]
             copy.fetch_node = None
 
-    def _place(self, copy: PartitionCopy, node: int) -> None:
+    def _fetch_from(self, copy: PartitionCopy, node: int) -> None:
         self._unassign(copy)
         self._unassigned.pop(copy, None)
         copy.fetch_node = node
@@ -176,11 +177,12 @@ class Fetcher:
             self._loops[node] = self._spawn(self._fetch_loop(node))
 
     async def _find_brokers(self) -> None:
+        """Refresh metadata until every copy has a broker to fetch from."""
         loop = asyncio.get_running_loop()
         while self._unassigned and not self._closed:
             left = min(self._due[copy] for copy in self._unassigned) - loop.time()
             if left > 0:
-                await asyncio.sleep(min(left, _MIN_PAUSE_S))  # another one may be due sooner
+                await asyncio.sleep(min(left, _MIN_PAUSE_S))  # another copy may be due sooner
                 continue
             due = [copy for copy in self._unassigned if self._due[copy] <= loop.time()]
             before = self._cluster.catalogue.topics
@@ -189,7 +191,7 @@ class Fetcher:
             except HeliographError as error:
                 for copy in due:
                     if copy in self._unassigned:
-                        copy.error = error
+                        copy.note_error(error)
                         self._wait(copy, self._unassigned[copy])
                 continue
             for topic in {copy.assignment.topic for copy in due}:
@@ -203,26 +205,28 @@ class Fetcher:
         assignment = copy.assignment
         meta = self._cluster.catalogue.topics.get(assignment.topic)
         if meta is not None and not may_be_same_topic(copy.entry.source_topic_id, meta.topic_id.hex):
-            anew = source_made_anew(copy.entry, meta.topic_id.hex)
-            self._on_trouble(copy, TopicRecreated(anew.text, where=assignment.name, **anew.details))
+            recreated = source_made_anew(copy.entry, meta.topic_id.hex)
+            self._on_trouble(copy, TopicRecreated(recreated.text, where=assignment.name, **recreated.details))
             return
         leader = self._leader_of(copy)
         if leader is None:
-            copy.error = error or self._cluster.no_leader(
+            cause = error or self._cluster.no_leader(
                 assignment.topic, assignment.partition, "Fetch", where=assignment.name
             )
-            self._wait(copy, copy.error)
+            copy.note_error(cause)
+            self._wait(copy, cause)
         else:
-            self._place(copy, leader)
+            self._fetch_from(copy, leader)
 
     # -- fetching ------------------------------------------------------------------------
 
     async def _fetch_loop(self, node: int) -> None:
+        """Fetch from one broker until it fails; then its copies are reassigned."""
         all_at = 0.0
         while not self._closed:
             wake = self._wakes[node]
             wake.clear()
-            if self._pace is not None and self._queued_bytes(node) > self._answer_bytes() // 2:
+            if self._limiter is not None and self._queued_bytes(node) > self._answer_bytes() // 2:
                 await asyncio.sleep(AHEAD_PAUSE_S)
                 continue
             wanted = self._wanted(node)
@@ -230,7 +234,7 @@ class Fetcher:
                 await wake.wait()
                 continue
             reservation = await self._memory.reserve(self._answer_bytes(wanted))
-            wanted = self._wanted(node)  # there may have been a wait
+            wanted = self._wanted(node)  # the reservation may have taken time
             now = asyncio.get_running_loop().time()
             if now - all_at < ALL_EVERY_S:
                 wanted = _a_few_behind(wanted)
@@ -240,7 +244,7 @@ class Fetcher:
                 size = await self._fetch(node, wanted, reservation) if wanted else 0
             except HeliographError as error:
                 for copy in list(self._copies[node]):
-                    copy.error = error
+                    copy.note_error(error)
                     self._assign_broker(copy, error)
                 return
             finally:
@@ -249,25 +253,25 @@ class Fetcher:
                 await asyncio.sleep(TRICKLE_PAUSE_S)
 
     def _wanted(self, node: int) -> list[PartitionCopy]:
-        """The copies of a broker that have room in their queues."""
+        """Return the copies of a broker that have room in their queues."""
         copies = self._copies[node]
         return [copy for copy in copies if copy.queued_bytes < copy.room_bytes and copy.state is CopyState.COPYING]
 
     def _queued_bytes(self, node: int | None = None) -> int:
-        """Fetched for this flow, from one broker or all, and not sent yet."""
+        """Return the bytes fetched from one broker, or all, and not sent yet."""
         nodes = self._copies if node is None else (node,)
         return sum(copy.queued_bytes for one in nodes for copy in self._copies[one])
 
     def _answer_bytes(self, wanted: Sequence[PartitionCopy] | None = None) -> int:
-        """Most bytes of one answer, for these copies or for any."""
+        """Return the maximum bytes of one answer, for these copies or for any."""
         brokers = max(1, len(self._copies))
         most = max(LEAST_ANSWER_BYTES, self._terms.fetch_max_bytes // brokers)
         if wanted is not None and not any(_is_behind(copy) for copy in wanted):
             most = min(most, QUIET_ANSWER_BYTES)
-        return most if self._pace is None else min(most, self._pace.ahead_bytes // brokers)
+        return most if self._limiter is None else min(most, self._limiter.ahead_bytes // brokers)
 
     async def _fetch(self, node: int, wanted: list[PartitionCopy], reservation: Reservation) -> int:
-        """One fetch for these copies; the size of its answer."""
+        """Fetch once for these copies; return the size of the answer."""
         max_bytes = reservation.answer_bytes
         blocked = len(wanted) < len(self._copies[node])
         connection = await self._cluster.connection(node, f"fetch {self._terms.name}")
@@ -326,7 +330,7 @@ class Fetcher:
         for topic in response.topics:
             for answer in topic.partitions:
                 asked, offset = by_key.get((topic.topic, answer.partition), (None, -1))
-                # An answer that outlived a settling is about another offset than the one wanted now.
+                # A copy that was settled meanwhile wants another offset now: its answer is dropped.
                 if (
                     asked is not None
                     and asked.fetch_node == node
@@ -337,10 +341,10 @@ class Fetcher:
         return body.nbytes
 
     async def _agreeing(self, wanted: list[PartitionCopy]) -> list[PartitionCopy]:
-        """Those whose leader's log holds what was copied; a broker before 3.1 does not look by itself.
+        """Return the copies whose leader's log holds what was copied; brokers before 3.1 do not check it in a fetch.
 
-        Asked once for every leader epoch. The fetches that follow name that epoch, and a leader of
-        another one refuses them; and a leader's log loses nothing while its epoch lasts.
+        Asks once per leader epoch (OffsetForLeaderEpoch). Later fetches name that epoch, and a leader
+        of another epoch refuses them; a leader's log loses nothing while its epoch lasts.
         """
         unchecked: dict[int, dict[TopicPartition, PartitionCopy]] = {}
         agreeing = []
@@ -353,7 +357,7 @@ class Fetcher:
                     copy, self._cluster.no_leader(topic, partition, "Fetch", where=copy.assignment.name)
                 )
             elif copy.checked_leader_epoch == epoch or copy.fetch_leader_epoch == UNKNOWN:
-                copy.checked_leader_epoch = epoch
+                copy.epoch_checked(epoch)
                 agreeing.append(copy)
             else:
                 unchecked.setdefault(leader, {})[TopicPartition(topic, partition)] = copy
@@ -366,14 +370,14 @@ class Fetcher:
             for where, answer in (await epoch_ends(self._cluster, leader, questions)).items():
                 copy = copies[where]
                 if copy.fetch_offset != asked[where] or copy.state is not CopyState.COPYING:
-                    continue  # it was settled meanwhile: the next round asks again
+                    continue  # it was settled meanwhile: the next fetch asks again
                 if self._agrees(copy, answer):
-                    copy.checked_leader_epoch = questions[where].leader_epoch
+                    copy.epoch_checked(questions[where].leader_epoch)
                     agreeing.append(copy)
         return [copy for copy in agreeing if copy.state is CopyState.COPYING and copy.fetch_node is not None]
 
     def _agrees(self, copy: PartitionCopy, answer: EpochAnswer) -> bool:
-        """Whether the leader's log holds what was copied; if not, or if it does not say, the copy is seen to."""
+        """Return whether the leader's log holds what was copied; if not, or if it is unknown, handle the copy."""
         error: HeliographError
         if answer.error_code:
             where = f'"{self._cluster.alias}" {copy.assignment.name}'
@@ -391,6 +395,7 @@ class Fetcher:
         return False
 
     def _take(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
+        """Handle one partition's part of a fetch answer."""
         if answer.error_code:
             self._refused(copy, answer)
             return
@@ -398,12 +403,10 @@ class Fetcher:
             self._diverged(copy, answer.diverging_epoch)
             return
         if answer.preferred_read_replica >= 0 and answer.preferred_read_replica in self._cluster.catalogue.brokers:
-            self._place(copy, answer.preferred_read_replica)
+            self._fetch_from(copy, answer.preferred_read_replica)
             return
-        copy.strange = 0
         self._tries.pop(copy, None)
-        if not copy.failures or (not copy.has_work and copy.fetch_offset >= answer.high_watermark):
-            copy.error, copy.failures = None, 0
+        copy.fetch_answered(answer.high_watermark)
         if answer.records or answer.high_watermark != copy.entry.source_end:
             try:
                 copy.take(answer)
@@ -413,7 +416,7 @@ class Fetcher:
             self._on_fetched(copy)
 
     def _diverged(self, copy: PartitionCopy, theirs: k01_fetch.EpochEnd) -> None:
-        """The leader's log is not the one that was copied: tell from where on."""
+        """Find out from which offset on the leader's log is not the one that was copied."""
         assignment = copy.assignment
         if copy.fetch_node != self._cluster.catalogue.leader_of(assignment.topic, assignment.partition):
             self._assign_broker(copy, None)  # a follower may be behind; the leader knows
@@ -426,29 +429,32 @@ class Fetcher:
         if not await self._still_leads(copy, led, None):
             return
         lineage, name = Lineage.parse(copy.entry.lineage), copy.assignment.name
-        error = divergence.parted(copy.fetch_offset, lineage, theirs, where=name)
+        error = divergence.diverged(copy.fetch_offset, lineage, theirs, where=name)
         if copy.is_idle:
             self._on_trouble(copy, error)
         else:
-            self._assign_broker(copy, error)  # what was read is written down first: the position must be the copy's
+            self._assign_broker(copy, error)  # send what was fetched first, so that the entry is at this offset
 
     async def _still_leads(self, copy: PartitionCopy, led: Leadership, error: HeliographError | None) -> bool:
-        """Whether who said that the source lost records leads by another broker's word too; if not, or if the copy
-        was settled meanwhile, its answer is not judged: the new leader is asked."""
+        """Return whether another broker confirms the leader that said that the source lost records.
+
+        If it does not, or if the copy was settled meanwhile, the answer is dropped and the new leader is asked.
+        """
         try:
             now = await self._cluster.refresh([copy.assignment.topic], elsewhere=True)
         except HeliographError as failure:
-            copy.error = failure
+            copy.note_error(failure)
             self._assign_broker(copy, failure)
             return False
         if copy.state is not CopyState.COPYING:
-            return False  # it is settled anew, and fetched again after that
+            return False  # it is settled again, then fetched again
         if now.leadership_of(*copy.source) != led:
             self._assign_broker(copy, error)
             return False
         return True
 
     def _refused(self, copy: PartitionCopy, answer: k01_fetch.FetchedPartition) -> None:
+        """Handle a partition's error: find its leader again, or find out what the source lost."""
         assignment = copy.assignment
         code = answer.error_code
         error: HeliographError = refused(code, "Fetch", where=f'"{self._cluster.alias}" {assignment.name}')
@@ -466,11 +472,11 @@ class Fetcher:
                 remedy="grant Read on the topic",
             )
         if code not in _LEADER_ERRORS:
-            copy.error = error
+            copy.note_error(error)
         self._assign_broker(copy, error)
 
     async def _diagnose_range(self, copy: PartitionCopy, error: HeliographError) -> None:
-        """The source does not have the wanted offset: too old, or beyond the end?"""
+        """Find out why the source does not have the wanted offset: expired, truncated, or another log."""
         where = copy.source
         led = self._cluster.catalogue.leadership_of(*where)
         if not await self._still_leads(copy, led, error):
@@ -479,13 +485,13 @@ class Fetcher:
             start = (await list_offsets(self._cluster, [where], EARLIEST))[where]
             end = (await list_offsets(self._cluster, [where], LATEST))[where]
         except HeliographError as failure:
-            copy.error = failure
+            copy.note_error(failure)
             self._assign_broker(copy, failure)
             return
         if copy.state is not CopyState.COPYING:
-            return  # it is settled anew, and fetched again after that
+            return  # it is settled again, then fetched again
         if start.error_code or end.error_code or not copy.is_idle:
-            self._assign_broker(copy, error)  # what was read is written down first: the position must be the copy's
+            self._assign_broker(copy, error)  # send what was fetched first, so that the entry is at this offset
             return
         position, epoch, name = copy.fetch_offset, copy.fetch_leader_epoch, copy.assignment.name
         alias = self._cluster.alias
@@ -493,10 +499,11 @@ class Fetcher:
             position, start.offset, end.offset, alias=alias, where=name
         )
         if lost is None and epoch != UNKNOWN:
-            copy.strange += 1
-            if copy.strange <= STRANGE_TRIES:
-                error = copy.error = divergence.unknown_epoch(position, epoch, alias=alias, where=name)
-                await asyncio.sleep(min(_MIN_PAUSE_S * 2**copy.strange, _MAX_PAUSE_S))
+            copy.epoch_unknown()
+            if copy.unknown_epochs <= UNKNOWN_EPOCH_TRIES:
+                error = divergence.unknown_epoch(position, epoch, alias=alias, where=name)
+                copy.note_error(error)
+                await asyncio.sleep(min(_MIN_PAUSE_S * 2**copy.unknown_epochs, _MAX_PAUSE_S))
             else:
                 lost = divergence.another_log(position, epoch, start.offset, where=name)
         if lost is not None:
@@ -506,11 +513,11 @@ class Fetcher:
 
 
 def _a_few_behind(wanted: list[PartitionCopy]) -> list[PartitionCopy]:
-    """Some of the copies that have records waiting on the source, if those are many; else all."""
+    """Return some of the copies that are behind, if those are many; else all copies."""
     behind = [copy for copy in wanted if _is_behind(copy)]
     return random.sample(behind, FEW_PARTITIONS) if len(behind) > FEW_PARTITIONS else wanted
 
 
 def _is_behind(copy: PartitionCopy) -> bool:
-    """Whether the source is known to have more."""
+    """Return whether the source is known to have more records."""
     return copy.fetch_offset < copy.entry.source_end

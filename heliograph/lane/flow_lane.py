@@ -1,13 +1,13 @@
-"""The part of one flow that one lane copies: its copies, and those who work on them.
+"""Copies the partitions of one flow that one lane has, and joins the objects that do it.
 
-    Settler   finds out how far each copy really got, then hands it to the
-    Fetcher   which fills its queue from the source, for the
-    Sender    which empties it to the target, or puts the copy in doubt.
-    Flusher   writes down how far the copies got,
-    LeaderWatch  hears whether copying may go on.
+    Settler      finds out from the target how far each copy got, then hands it to the
+    Fetcher      which fills the copy's queue from the source, for the
+    Sender       which sends the queue to the target, or puts the copy in doubt.
+    Flusher      writes positions to the target.
+    LeaderWatch  reads from the ledger whether our driver still holds the lease.
 
-Here is what joins them, and what becomes of a copy in doubt: it is settled anew, or given
-back to the driver. A failing partition is reported in its row and ends nothing.
+This module decides what happens to a copy in doubt: it is settled again, or released to the
+driver. A failing partition is reported in its row and stops no other.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from typing import Any, Protocol
 from heliograph.errors import HeliographError, RecordRefused
 from heliograph.kafka.cluster import Cluster
 from heliograph.lane.batches.provenance import marks_of
-from heliograph.lane.errors import by_another_rule, cause_of_doubt, cause_of_release
+from heliograph.lane.errors import cause_of_doubt, cause_of_release, copy_rule_changed
 from heliograph.lane.fetch_memory import FetchMemory
 from heliograph.lane.fetcher import Fetcher
 from heliograph.lane.flusher import Flusher
 from heliograph.lane.leader_watch import LeaderWatch
-from heliograph.lane.partition_copy import CopyState, PartitionCopy
+from heliograph.lane.partition_copy import PartitionCopy
 from heliograph.lane.rate_limiter import RateLimiter
 from heliograph.lane.sender import Sender
 from heliograph.lane.settler import Settler
 from heliograph.lane.settling_room import SettlingRoom
-from heliograph.lane.shared_target import share_ends
+from heliograph.lane.shared_target import share_targets
 from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 
-RENEW_PAUSE_S = 0.1
-"""Between two questions for metadata at least, however short its life is."""
+REFRESH_PAUSE_S = 0.1
+"""Minimum pause between two metadata requests, however short `metadata.max.age.ms` is."""
 DRAIN_S = 0.8
-"""How long answers may still come in after the epoch's end."""
+"""How long to wait for outstanding answers after the epoch's end."""
 
 
 class LaneServices(Protocol):
-    """What a flow has of the lane around it."""
+    """Lists what a flow uses of its lane."""
 
     index: int
     terms: EpochTerms
@@ -54,11 +54,11 @@ class LaneServices(Protocol):
     def flow_is_over(self) -> None: ...
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
     def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster: ...
-    def pace(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None: ...
+    def rate_limiter(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None: ...
 
 
 class FlowLane:
-    """Of one flow and one epoch."""
+    """Copies the partitions of one flow in one lane for one epoch."""
 
     def __init__(self, lane: LaneServices, terms: FlowTerms, assignments: Sequence[Assignment]) -> None:
         self._lane = lane
@@ -71,21 +71,27 @@ class FlowLane:
         self._source, self._target = source, target
         self._copies = [_copy_of(assignment, terms) for assignment in assignments]
         lane.memory.watch(self._copies)
-        ends = share_ends(self._copies)
-        self._listener = LeaderWatch(
+        shared_targets = share_targets(self._copies)
+        self._leader_watch = LeaderWatch(
             target,
             terms,
             owner=lane.terms.owner,
             epoch_id=lane.terms.epoch_id,
             time_left_ms=lane.time_left_ms,
             end=lane.end,
-            lose=self._lose,
-            begin=self._pump,
+            on_lease_lost=self._on_lease_lost,
+            on_may_send=self._pump,
         )
-        may_write, may_send = self._listener.may_write, self._listener.may_send
-        pace = lane.pace(terms.name, terms.shares[lane.index] if terms.shares else None)
+        may_write, may_send = self._leader_watch.may_write, self._leader_watch.may_send
+        limiter = lane.rate_limiter(terms.name, terms.shares[lane.index] if terms.shares else None)
         self._flusher = Flusher(
-            self._copies, terms, source=source, target=target, may_write=may_write, pace=pace, ends=ends
+            self._copies,
+            terms,
+            source=source,
+            target=target,
+            may_write=may_write,
+            limiter=limiter,
+            shared_targets=shared_targets,
         )
         self._settler = Settler(
             self._copies,
@@ -108,7 +114,7 @@ class FlowLane:
             time_left_ms=lane.time_left_ms,
             spawn=lane.spawn,
             memory=lane.memory,
-            pace=pace,
+            limiter=limiter,
         )
         self._sender = Sender(
             target,
@@ -118,50 +124,50 @@ class FlowLane:
             spawn=lane.spawn,
             copies=len(self._copies),
             may_send=lambda: lane.time_left_ms() > 0 and may_send(),
-            pace=pace,
+            limiter=limiter,
         )
         self._pump_due = False
         self.is_over = False
-        """Its leader leads no more, as far as we have heard: the lane goes on with its other flows."""
+        """True once our driver lost this flow's lease; the lane goes on with its other flows."""
 
     # -- life ----------------------------------------------------------------------------
 
     def start(self) -> None:
         self._lane.spawn(self._settler.run())
         self._lane.spawn(self._flusher.run())
-        self._lane.spawn(self._listener.run())
+        self._lane.spawn(self._leader_watch.run())
         internal = {self._terms.ledger_topic, self._terms.offset_topic}
         topics = {copy.assignment.topic for copy in self._copies}
         targets = {copy.target.topic for copy in self._copies} | internal
-        self._lane.spawn(self._renew(self._source, topics, self._fetcher.return_to_leaders))
-        self._lane.spawn(self._renew(self._target, targets, self._follow_target))
+        self._lane.spawn(self._refresh_metadata(self._source, topics, self._fetcher.return_to_leaders))
+        self._lane.spawn(self._refresh_metadata(self._target, targets, self._follow_target))
 
-    async def _renew(self, cluster: Cluster, topics: set[str], on_renewed: Callable[[], None]) -> None:
-        """Ask for metadata again when it is old: a leader that was deposed may go on answering as if it led."""
+    async def _refresh_metadata(self, cluster: Cluster, topics: set[str], on_refreshed: Callable[[], None]) -> None:
+        """Refresh metadata when it is old: a deposed leader may go on answering as if it led."""
         while True:
-            await asyncio.sleep(max(cluster.metadata_max_age_s - cluster.age_s(topics), RENEW_PAUSE_S))
-            with contextlib.suppress(HeliographError):  # the next time is soon
-                if await cluster.renew(topics):
-                    on_renewed()
+            await asyncio.sleep(max(cluster.metadata_max_age_s - cluster.age_s(topics), REFRESH_PAUSE_S))
+            with contextlib.suppress(HeliographError):  # the next attempt is soon
+                if await cluster.refresh_if_old(topics):
+                    on_refreshed()
 
     def _follow_target(self) -> None:
-        """Send what comes next to the leaders that the target's metadata names now."""
+        """Send the next batches to the leaders that the target's metadata names now."""
         for copy in self._copies:
             if copy.is_copying and not copy.in_flight:
-                copy.target_node = None
+                copy.forget_target_leader()
                 copy.note_target_epoch(self._target.catalogue.leader_epoch_of(*copy.target))
 
     def may_write(self) -> bool:
-        """Whether our leader's lease holds, as far as we have heard."""
-        return self._listener.may_write()
+        """Return whether our driver's lease holds, by what the ledger has shown us."""
+        return self._leader_watch.may_write()
 
     def stop(self) -> None:
         """Fetch and send nothing more."""
         self._fetcher.close()
         self._sender.stop()
 
-    def _lose(self) -> None:
-        """Write nothing more, before the lane's end."""
+    def _on_lease_lost(self) -> None:
+        """Stop this flow before the epoch's end: our driver lost the lease, so nothing more may be written."""
         if not self.is_over:
             self.is_over = True
             self.stop()
@@ -169,19 +175,20 @@ class FlowLane:
             self._lane.flow_is_over()
 
     async def _drain(self) -> None:
-        """Let answers come in; what has none by then must not arrive later on."""
+        """Wait for outstanding answers, then close the connections that still owe one: nothing may arrive later."""
         give_up = time.monotonic() + DRAIN_S
         while self._sender.in_flight and time.monotonic() < give_up:
             await asyncio.sleep(0.002)
         self._sender.abandon()
 
     async def finish(self) -> None:
-        """Let answers come in, then write down how far it went."""
+        """Wait for outstanding answers, then flush the positions."""
         await self._drain()
-        with contextlib.suppress(TimeoutError, HeliographError):  # the rows carry the same, settling finds the rest
+        with contextlib.suppress(TimeoutError, HeliographError):  # the rows carry the positions too
             await asyncio.wait_for(self._flusher.flush(), DRAIN_S)
 
     def rows(self, active_ms: int) -> list[LedgerRow]:
+        """Return a report on every copy, for the driver."""
         host = socket.gethostname()
         return [
             LedgerRow(
@@ -213,11 +220,11 @@ class FlowLane:
         if self._terms.rule_of(copy.entry) == self._terms.rule:
             self._fetcher.add(copy)
         else:
-            self._on_trouble(copy, by_another_rule(copy, self._terms))
+            self._on_trouble(copy, copy_rule_changed(copy, self._terms))
 
     def _on_fetched(self, copy: PartitionCopy) -> None:
-        if copy.wall is not None and copy.is_at_wall:
-            self._sender.fail(copy, copy.wall)
+        if copy.refused_record is not None and copy.is_at_refused_record:
+            self._sender.fail(copy, copy.refused_record)
         elif copy.has_work:
             self._sender.offer(copy)
             if not self._pump_due:
@@ -225,23 +232,21 @@ class FlowLane:
                 asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Once after all partitions of a fetch answer, so that they share requests."""
+        """Send once after all partitions of a fetch answer, so that they share requests."""
         self._pump_due = False
         self._sender.pump()
 
     # -- what goes wrong -----------------------------------------------------------------
 
     def _on_trouble(self, copy: PartitionCopy, error: HeliographError) -> None:
-        """The copy cannot go on."""
+        """Put a copy in doubt that cannot go on."""
         self._sender.fail(copy, error)
 
     def _on_doubt(self, copy: PartitionCopy) -> None:
-        """Nothing of the copy is in flight any more: decide by what put it in doubt."""
-        copy.enter(CopyState.WAITING)
-        copy.failures += 1
+        """Release a copy in doubt or settle it again, by its error; nothing of it is in flight any more."""
+        copy.wait()
         error = cause_of_doubt(copy)
         if isinstance(error, RecordRefused) and copy.isolate(error):
-            copy.failures = 1
             self._settler.back_off(copy)
         elif (final := cause_of_release(copy, error)) is not None:
             self._release(copy, final)
@@ -255,7 +260,7 @@ class FlowLane:
         self._lane.spawn(self._flusher.flush_quietly())
 
     def _on_news(self, copy: PartitionCopy, error: HeliographError) -> None:
-        """Something that the driver should know of and that keeps nothing from going on."""
+        """Tell the driver about something that does not stop the copy."""
         self._flusher.tell(copy, error.code, str(error), final=False, details=error.details)
 
 

@@ -1,8 +1,8 @@
-"""Writes down on the target how far the copies of a flow in a lane got, once a flush interval.
+"""Writes the positions of a flow's copies in a lane to the target, once per flush interval.
 
-The ledger gets the entries and pages of runs, and words to the driver: what keeps
-partitions waiting, what is over, who throttles us. The offset topic gets the positions.
-A failed flush is tried again with the next: what is stored is only behind until then.
+The ledger gets the entries, the pages of runs, and messages to the driver: which errors keep
+partitions waiting, which are over, which quotas throttle us. The offset topic gets the
+positions. The next flush retries a failed one; stored positions lag until then.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from heliograph.ledger.store import StoreKeys, store_keys
 _NO_SUCH_TOPIC = (3, 100, 103)
 """UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
 THROTTLE_TELL_S = 5.0
-"""How often a lane tells for how long it was throttled, while it is."""
+"""How often a lane reports for how long it was throttled."""
 
 
 class Flusher:
-    """Writes for all copies of one flow."""
+    """Flushes all copies of one flow in a lane."""
 
     def __init__(
         self,
@@ -46,29 +46,30 @@ class Flusher:
         source: Cluster,
         target: Cluster,
         may_write: Callable[[], bool],
-        pace: RateLimiter | None = None,
-        ends: Sequence[SharedTarget] = (),
+        limiter: RateLimiter | None = None,
+        shared_targets: Sequence[SharedTarget] = (),
     ) -> None:
         self._copies = copies
-        self._ends = ends
+        self._shared_targets = shared_targets
         self._terms = terms
         self._target = target
         self._may_write = may_write
         self._waits = [(cluster.alias, cluster.client_id, cluster.muted) for cluster in (source, target)]
-        """Who may keep us waiting: whose quota, as which client, for how long."""
-        if pace is not None:
-            self._waits.append((LIMIT, target.client_id, pace.waited))
+        """What may make us wait: a cluster's quota or our rate limit, the client id, and the time waited."""
+        if limiter is not None:
+            self._waits.append((LIMIT, target.client_id, limiter.waited))
         self._keys = {copy: store_keys(terms, copy.assignment.topic, copy.assignment.partition) for copy in copies}
         self._words: list[KeyValue] = []
-        """To the driver, with the next flush."""
+        """Messages to the driver that the next flush writes."""
         self._changes: dict[str, ChangeKind] = {}
-        """Topics that are not as planned, of which the driver is to know with the next flush."""
+        """Source topics that changed since the plan; the next flush tells the driver."""
         self._throttles_told = 0.0
         self._flushing = asyncio.Lock()
         self._unflushed: tuple[PartitionCopy, str] | None = None
-        """What a failed flush left undone, told in the name of one of its partitions until one succeeds."""
+        """The text about a failed flush, reported for one of its partitions until a flush succeeds."""
 
     async def run(self) -> None:
+        """Flush once per interval until the lane ends."""
         while True:
             await asyncio.sleep(self._terms.flush_ms / 1000)
             await self.flush_quietly()
@@ -76,7 +77,7 @@ class Flusher:
     def tell(
         self, copy: PartitionCopy, code: str, text: str, *, final: bool, details: Mapping[str, Any] | None = None
     ) -> None:
-        """A word to the driver, with the next flush."""
+        """Report trouble of a copy to the driver with the next flush."""
         topic, partition = copy.assignment.topic, copy.assignment.partition
         trouble = Trouble(
             topic=topic, partition=partition, code=code, text=text, final=final, details=dict(details or {})
@@ -84,12 +85,12 @@ class Flusher:
         self._words.append(trouble.encode(self._terms.group_id))
 
     def note_change(self, topic: str, what: ChangeKind) -> None:
-        """A topic of the source is not as it was planned; that it is gone counts for most."""
+        """Report a changed source topic to the driver with the next flush; GONE overrides other changes."""
         if self._changes.get(topic) is not ChangeKind.GONE:
             self._changes[topic] = what
 
     async def flush_quietly(self) -> None:
-        """A failure is told to the driver, by a flush that succeeds or by the lane's rows."""
+        """Flush; report a failure to the driver with a later flush, or in the lane's rows."""
         try:
             await self.flush()
         except HeliographError as error:
@@ -100,12 +101,12 @@ class Flusher:
             self._unflushed = None
 
     async def flush(self) -> None:
-        """Write what changed since the last time; done when it is durable."""
+        """Write what changed since the last flush; return when the target has replicated it."""
         async with self._flushing:
             if not self._may_write():
-                return  # a later leader's entries must not be overwritten by ours
-            for end in self._ends:
-                end.level()
+                return  # another driver leads now: its entries must not be overwritten
+            for shared in self._shared_targets:
+                shared.advance_idle_copies()
             dirty = [copy for copy in self._copies if copy.dirty]
             self._note_troubles()
             self._note_throttling()
@@ -114,29 +115,29 @@ class Flusher:
             if not dirty and not words:
                 return
             for copy in dirty:
-                copy.dirty = False
+                copy.flush_started()
             now_ms = wall_ms()
             draft = _draft_of({copy: self._keys[copy] for copy in dirty}, self._terms.group_id, now_ms=now_ms)
             try:
-                # The ledger first: a position ahead of its entry then means that another tool had the flow.
+                # The ledger first: then a position ahead of its entry means that another tool mirrored the flow.
                 ledger = {TopicPartition(self._terms.ledger_topic, 0): [*([word] for word in words), *draft.ledger]}
                 await append_all(self._target, ledger, now_ms=now_ms, max_bytes=self._terms.append_bytes)
                 words = []
                 for copy, pages in draft.pages.items():
-                    copy.page.written(pages)
+                    copy.pages_written(pages)
                 await append_all(self._target, draft.positions, now_ms=now_ms, max_bytes=self._terms.append_bytes)
                 for copy, offset in draft.offsets.items():
-                    copy.flushed = offset
+                    copy.flush_done(offset)
             except BaseException:
                 for copy in dirty:
-                    copy.dirty = True
+                    copy.flush_failed()
                 self._words = words + self._words
                 raise
 
-    # -- words to the driver -------------------------------------------------------------
+    # -- messages to the driver ----------------------------------------------------------
 
     def _note_troubles(self) -> None:
-        """What is tried again is told when it begins, when it changes and when it is over."""
+        """Report errors that the lane retries: when they begin, when they change and when they are over."""
         for copy in self._copies:
             error = copy.error
             text = ""
@@ -144,8 +145,8 @@ class Flusher:
                 text = str(error).replace(copy.assignment.name, self._terms.name)  # the same for all partitions
             elif error is None and self._unflushed is not None and copy is self._unflushed[0]:
                 text = self._unflushed[1]
-            if text != copy.told and (error is None or copy.failures > 1 or copy.fetch_node is None):
-                copy.told = text
+            if text != copy.reported and (error is None or copy.failures > 1 or copy.fetch_node is None):
+                copy.note_reported(text)
                 self.tell(copy, error.code if error else "", text, final=False)
                 if error is not None and error.details.get("error_code") in _NO_SUCH_TOPIC:
                     self.note_change(copy.assignment.topic, ChangeKind.GONE)
@@ -168,10 +169,10 @@ class Flusher:
 
 
 class _Draft(NamedTuple):
-    """What one flush writes, as the copies stood when it began: copying goes on meanwhile."""
+    """Holds what one flush writes, as it was when the flush began: copying goes on meanwhile."""
 
     ledger: list[Group]
-    """The pages and the entry of each copy, which belong together."""
+    """The pages and the entry of each copy, written together."""
     positions: dict[TopicPartition, list[Group]]
     pages: dict[PartitionCopy, list[Page]]
     offsets: dict[PartitionCopy, int]
@@ -192,11 +193,11 @@ def _draft_of(copies: Mapping[PartitionCopy, StoreKeys], group_id: str, *, now_m
 
 
 def _not_flushed(behind: Sequence[PartitionCopy], terms: FlowTerms, error: HeliographError) -> str:
-    """Counts and partitions of a flush that failed."""
+    """Return the text about a failed flush."""
     names = ", ".join(f"{copy.assignment.topic}-{copy.assignment.partition}" for copy in behind[:3])
     more = f" and {len(behind) - 3} more" if len(behind) > 3 else ""
     records = sum(copy.entry.source_offset - copy.flushed for copy in behind)
     return (
-        f"{terms.name}: positions of {len(behind)} partitions ({names}{more}) were not written down, {records} records "
-        f"since the last time; copying goes on and no data is at risk: {error}"
+        f"{terms.name}: positions of {len(behind)} partitions ({names}{more}) were not stored, {records} records since "
+        f"the last flush; copying goes on and no data is at risk: {error}"
     )

@@ -1,9 +1,9 @@
-"""A lane: one Spark task that copies its assignments until the epoch ends.
+"""A lane is one Spark task: it copies its assignments until the epoch ends.
 
-*Runs* in a Spark task; imports no pyspark. What a lane does for each of its flows is
-in `flow_lane`; here is what they share: the deadline, the tasks of the event loop, and
-the worker process around them, whose connections outlive the epoch, so that the next
-one starts warm. A failing partition never ends a lane, only a fault of our own does.
+*Runs* in a Spark task; imports no pyspark. `flow_lane` does the work for each flow; this
+module holds what the flows share: the deadline, the tasks of the event loop, and the worker
+process. Connections outlive the epoch, so that the next one starts warm. A failing partition
+never ends a lane; only a bug of our own does.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from heliograph.lane.settling_room import SettlingRoom
 from heliograph.ledger.model import Assignment, EpochTerms, FlowTerms, LedgerRow, Side
 
 ClientKey = tuple[str, Side, str, tuple[BrokerAddress, ...]]
-"""A flow, a side of it, and how that cluster is reached."""
+"""Flow name, side, cluster alias and bootstrap servers."""
 PARENT_CHECK_S = 0.5
+"""How often a lane checks that the Spark worker that started it is alive."""
 IDLE_EPOCHS = 20
-"""A client that no lane here asked for in so many epochs is closed: its flow runs elsewhere, or otherwise, by now."""
+"""A client that no lane of this process used for this many epochs is closed: its flow runs elsewhere by now."""
 
 
 def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -> list[LedgerRow]:
-    """Copy until the epoch ends; a row for every assignment.
+    """Copy until the epoch ends; return a row for every assignment.
 
-    *Runs* in a task. *Called* once a lane and epoch. *Pickles* nothing but its arguments.
-    Garbage in cycles is collected at the epoch's end: a collector that walks over thousands of
-    queued batches again and again cost a fifth of the CPU where batches hold one record. What lies
-    in cycles may hold receive buffers, so it is collected before the next epoch counts its memory.
+    *Runs* in a task. *Called* once per lane and epoch. *Pickles* nothing but its arguments.
+    The garbage collector is off during the epoch: walking over thousands of queued batches again
+    and again cost a fifth of the CPU where batches hold one record. It runs once at the end, because
+    cyclic garbage may hold receive buffers, and the next epoch counts them as memory in use.
     """
     loop = _worker.loop()
     _worker.begin(terms.epoch_id)
@@ -50,67 +51,69 @@ def copy_lane(lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -
 
 
 class _Worker:
-    """What a worker process keeps from epoch to epoch: its event loop, its clusters, and what limits have let pass."""
+    """Keeps what a worker process reuses from epoch to epoch: its event loop, clients and rate limiters."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._clusters: dict[ClientKey, Cluster] = {}
         self._used: dict[ClientKey, int] = {}
-        """The epoch in which each of them was last asked for."""
+        """The epoch in which each client was last used."""
         self._epoch_id = 0
         self.pool = BufferPool()
-        self._paces: dict[str, RateLimiter] = {}
+        self._limiters: dict[str, RateLimiter] = {}
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
-            # A forked child has its parent's sockets: start afresh.
+            # A forked child inherits its parent's sockets: start without them.
             self._clusters, self._used, self.pool = {}, {}, BufferPool()
             self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
             give_threads(self._loop)
             raise_limit()
-            gc.freeze()  # what was imported stays; collections need not look at it
+            gc.freeze()  # imported modules stay; collections need not visit them
         return self._loop
 
     def begin(self, epoch_id: int) -> None:
-        """Close the clients that are not in use any more."""
+        """Start an epoch: close the clients that are no longer used."""
         self._epoch_id = epoch_id
         for key in [key for key, used in self._used.items() if used < epoch_id - IDLE_EPOCHS]:
             self._close(key)
 
     def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster:
-        """The client of a flow on one side, whichever lane it is for: Spark gives a worker other lanes from epoch to
-        epoch, and connections for each of them would add up."""
+        """Return the client for one side of a flow, shared by all lanes of this process.
+
+        Spark gives a worker other lanes from epoch to epoch; connections per lane would add up.
+        """
         alias, bootstrap, security = terms.access(side)
         key = terms.name, side, alias, bootstrap
         self._used[key] = self._epoch_id
         cluster = self._clusters.get(key)
         if cluster is None:
             for former in [known for known in self._clusters if known[:2] == key[:2]]:
-                self._close(former)  # the cluster has other addresses now
+                self._close(former)  # the bootstrap servers changed
             cluster = self._clusters[key] = Cluster(alias, bootstrap, client_id=client_id, pool=self.pool)
-        cluster.client_id = client_id  # quotas go by it, and it names the lane
-        cluster.security = security  # what is open stays; the next connection has the new secrets
+        cluster.client_id = client_id  # it names the lane, and quotas apply to it
+        cluster.security = security  # open connections stay; the next one uses the new secrets
         return cluster
 
     def _close(self, key: ClientKey) -> None:
         del self._used[key]
         self._clusters.pop(key).close()
 
-    def pace(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None:
+    def rate_limiter(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None:
         if bytes_per_second is None:
-            self._paces.pop(flow, None)
+            self._limiters.pop(flow, None)
             return None
-        pace = self._paces.setdefault(flow, RateLimiter(bytes_per_second))
-        pace.set(bytes_per_second)
-        return pace
+        limiter = self._limiters.setdefault(flow, RateLimiter(bytes_per_second))
+        limiter.set(bytes_per_second)
+        return limiter
 
 
 _worker = _Worker()
 
 
 class Lane:
-    """One epoch of one lane, all its flows together."""
+    """Runs one epoch of one lane, all its flows together."""
 
     def __init__(self, lane: int, assignments: Sequence[Assignment], terms: EpochTerms) -> None:
         self.index = lane
@@ -127,6 +130,7 @@ class Lane:
         self.memory = FetchMemory(_worker.pool, flows=len({item.flow for item in assignments}))
 
     async def run(self) -> list[LedgerRow]:
+        """Copy until the epoch ends; raise the error of the first task that crashed, if one did."""
         flows = [
             FlowLane(self, flow, [item for item in self._assignments if item.flow == flow.name])
             for flow in self.terms.flows
@@ -152,22 +156,24 @@ class Lane:
         return max(0, int((self._deadline - time.monotonic()) * 1000))
 
     def end(self) -> None:
+        """End the epoch now."""
         self._over.set()
 
     def flow_is_over(self) -> None:
-        """One of the flows may not go on; the lane does as long as another may."""
+        """End the lane if all its flows have stopped; else the others go on."""
         if all(flow.is_over for flow in self._flows):
             self.end()
 
     def cluster(self, terms: FlowTerms, side: Side, *, client_id: str) -> Cluster:
-        """The client that this worker process keeps from epoch to epoch."""
+        """Return the client that this worker process keeps from epoch to epoch."""
         return _worker.cluster(terms, side, client_id=client_id)
 
-    def pace(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None:
-        """What keeps a flow within its limit; None: it has none."""
-        return _worker.pace(flow, bytes_per_second)
+    def rate_limiter(self, flow: str, bytes_per_second: float | None) -> RateLimiter | None:
+        """Return the limiter of a flow that has a rate limit, else None."""
+        return _worker.rate_limiter(flow, bytes_per_second)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task that ends with the lane; if it crashes, the lane crashes."""
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -180,7 +186,7 @@ class Lane:
             self.end()
 
     def _on_stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An error in a callback, which nobody awaits: without this a partition would stand still in silence."""
+        """Crash the lane if a callback raised: nobody awaits it, and its partition would silently stop."""
         error = context.get("exception")
         if error is not None and "handle" in context:
             self._crash = self._crash or error
@@ -188,11 +194,11 @@ class Lane:
         loop.default_exception_handler(context)
 
     async def _until_over(self) -> None:
-        """Wait for the deadline, the driver's word or silence, or the end of the Spark worker around us."""
+        """Wait for the deadline, the driver's order to end, the loss of all leases, or the end of the Spark worker."""
         while not self._over.is_set():
             left = self._deadline - time.monotonic()
-            going_on = [flow for flow in self._flows if flow.may_write()]
-            if left <= 0 or os.getppid() != self._parent or not going_on:
+            leased = [flow for flow in self._flows if flow.may_write()]
+            if left <= 0 or os.getppid() != self._parent or not leased:
                 return
             try:
                 await asyncio.wait_for(self._over.wait(), min(left, PARENT_CHECK_S))

@@ -1,8 +1,8 @@
-"""What a lane hears of its leader: it follows the flow's ledger on the target while it copies.
+"""Reads a flow's ledger while a lane copies, to learn whether our driver still holds the lease.
 
-Two things stand there. An order of the driver's ends the epoch. Renewals of the lease say
-that our driver still leads; a lane that hears of another leader, or nothing for too long,
-may write nothing more for this flow: what it knows may be of the past.
+Two kinds of records matter. An order of our driver ends the epoch. Lease renewals say that
+our driver still leads; a lane that reads of another leader, or of no renewal for too long,
+writes nothing more for this flow: another driver may lead by now.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger("heliograph")
 
 LISTEN_WAIT_MS = 5_000
 ASKS_PER_LEASE = 12
-"""A renewal is taken for as old as the question that it answers, so that one must not be old either."""
+"""Minimum number of fetches per lease: a renewal counts from the time of the fetch that returned it."""
 FORBIDDEN_PAUSE_S = 1.0
-"""Between tries to read a ledger that we may not read now."""
+"""Pause between attempts to read a ledger that we have no right to read."""
 PAUSE_S = 0.05
 
 
 class LeaderWatch:
-    """The ear of one flow in a lane."""
+    """Watches the lease of one flow in a lane."""
 
     def __init__(
         self,
@@ -47,45 +47,45 @@ class LeaderWatch:
         epoch_id: int,
         time_left_ms: Callable[[], int],
         end: Callable[[], None],
-        lose: Callable[[], None],
-        begin: Callable[[], None],
+        on_lease_lost: Callable[[], None],
+        on_may_send: Callable[[], None],
     ) -> None:
-        """`owner` is our driver; `end` ends the lane, `lose` its part in this flow, `begin` says that it may send."""
+        """`owner` is our driver; `end` ends the lane, `on_lease_lost` ends this flow in it, `on_may_send` starts it."""
         self._target = target
         self._terms = terms
         self._owner = owner
         self._epoch_id = epoch_id
         self._time_left_ms = time_left_ms
         self._end = end
-        self._lose = lose
-        self._begin = begin
+        self._on_lease_lost = on_lease_lost
+        self._on_may_send = on_may_send
         self._patience_s = LANE_SHARE * terms.lease_ms / 1000
         self._heard_at = host_clock()
-        """When we last heard that our leader leads."""
+        """When our driver last held the lease, as far as we know."""
         self._asked_elsewhere_at = 0.0
         self._is_deposed = self._is_ended = False
         self.restarts = 0
         """How often the ledger was read again from its start."""
-        self.has_heard = not self._patience_s
-        """All that stood in the ledger was read once: a lane that starts late may be over, or its leader deposed."""
+        self.has_caught_up = not self._patience_s
+        """True once the ledger was read to its end: a late lane's epoch may be over, or its driver deposed."""
 
     def may_send(self) -> bool:
-        """Whether records may go out."""
-        return self.has_heard and not self._is_ended and self.may_write()
+        """Return whether records may be sent."""
+        return self.has_caught_up and not self._is_ended and self.may_write()
 
     def may_write(self) -> bool:
-        """Whether our leader's lease holds, as far as we have heard; asked before anything is sent.
+        """Return whether our driver's lease holds, by the renewals read so far; asked before anything is sent.
 
-        A process that was stopped for a while finds out here, before its timers run.
+        A process that was paused for a while finds out here, before its timers run.
         """
         patience_s = self._patience_s
         if not self._is_deposed and (not patience_s or host_clock() < self._heard_at + patience_s):
             return True
-        self._lose()
+        self._on_lease_lost()
         return False
 
     async def run(self) -> None:
-        """Hear every word in the ledger from the epoch's start on."""
+        """Read the ledger from the epoch's start on, until the lane ends."""
         offset, last_epoch, old_end = self._terms.ledger_end, -1, 0
         wait_ms = min(LISTEN_WAIT_MS, self._terms.lease_ms // ASKS_PER_LEASE or LISTEN_WAIT_MS)
         while True:
@@ -98,7 +98,7 @@ class LeaderWatch:
                     offset,
                     channel="listen",
                     last_epoch=last_epoch,
-                    max_wait_ms=min(wait_ms, max(1, self._time_left_ms())) if self.has_heard else 0,
+                    max_wait_ms=min(wait_ms, max(1, self._time_left_ms())) if self.has_caught_up else 0,
                 )
                 is_shown = answer.high_watermark >= offset
                 records = list(iter_ledger(answer.records, offset))
@@ -112,16 +112,18 @@ class LeaderWatch:
                 if is_word(record.key):
                     word = parse_ledger(self._terms.group_id, record.key, record.value)
                     self._hear(word, asked_at, is_old=record.offset < old_end)
-            if not self.has_heard and is_shown and (not records or offset >= answer.high_watermark):
-                self.has_heard = True
-                self._begin()
+            if not self.has_caught_up and is_shown and (not records or offset >= answer.high_watermark):
+                self.has_caught_up = True
+                self._on_may_send()
             elif not is_shown:
-                await asyncio.sleep(PAUSE_S)  # a new leader
+                await asyncio.sleep(PAUSE_S)  # the ledger's new leader does not know the high watermark yet
             await self._ask_elsewhere()
 
     async def _ask_elsewhere(self) -> None:
-        """After silence for half of our patience, ask one broker after the other who leads the ledger's partition: the
-        one that answers us may be deposed, and hear as little as we do, and so may be the first one asked."""
+        """Refresh the ledger's metadata from another broker when half the time without a renewal has passed.
+
+        The broker that answers our fetches may be deposed and get no new records; so may be the first one asked.
+        """
         due_at = max(self._heard_at + self._patience_s / 2, self._asked_elsewhere_at + self._patience_s / 8)
         if not self._patience_s or host_clock() < due_at:
             return
@@ -131,10 +133,10 @@ class LeaderWatch:
                 await self._target.refresh([self._terms.ledger_topic], elsewhere=True)
 
     async def _log_bounds(self, offset: int) -> tuple[int, int, int]:
-        """Where to begin again in a ledger that does not have our offset: at its start, with no epoch known.
+        """Return where to continue in a ledger that does not have our offset: start, no epoch, and its present end.
 
-        It was truncated or made anew, or its start has passed us. What stands there before its present end may be
-        older than what was heard. Where the cluster does not answer, nothing changes.
+        It was truncated or recreated, or its start has passed our offset. Records before its present end may be older
+        than those read before. If the cluster does not answer, nothing changes.
         """
         topic = self._terms.ledger_topic
         where = TopicPartition(topic, 0)
@@ -145,18 +147,22 @@ class LeaderWatch:
             return offset, -1, 0
         self.restarts += 1
         log.warning(
-            '%s: "%s" has no offset %d any more: reading it again from %d', self._terms.name, topic, offset, start
+            '%s: ledger topic "%s" no longer has offset %d (recreated, truncated or expired); reading it again from %d',
+            self._terms.name,
+            topic,
+            offset,
+            start,
         )
         return start, -1, end
 
     def _hear(self, word: LedgerRecord | None, asked_at: float, *, is_old: bool = False) -> None:
-        """An order of our driver's, or a sign that he leads, or that another does.
+        """Act on an order of our driver, on a renewal of its lease, or on another driver's lease.
 
-        What is read again (`is_old`) is no sign of life.
+        A record that is read again (`is_old`) renews nothing.
 
-        An answer may have waited for us while this process stood still: it says nothing of the time after `asked_at`.
-        Nor does a renewal help that is read when the lease has run out: it may be older than that, and what was
-        given up meanwhile stands further on.
+        An answer may have waited while this process was paused: it proves nothing about the time after `asked_at`.
+        A renewal that is read after the lease has run out does not help either: it may be older than that, and
+        another driver's lease may follow it in the ledger.
         """
         match word:
             case Order() if word.owner == self._owner and word.end_epoch >= self._epoch_id:
@@ -164,7 +170,7 @@ class LeaderWatch:
                 self._end()
             case Lease() if word.term > self._terms.term > 0:
                 self._is_deposed = True
-                self._lose()
+                self._on_lease_lost()
             case Lease() if word.term == self._terms.term and word.holder.owner == self._owner and self.may_write():
                 if not is_old:
                     self._heard_at = max(self._heard_at, asked_at)

@@ -1,7 +1,7 @@
 """Finds which records cannot be copied. Pure.
 
-The target's answer names the records at fault by their index in the batch, or only that the batch was refused;
-then the lane sends less at a time until one record stands alone. A batch that cannot be read is refused whole.
+The target's answer names the refused records by their index in the batch, or says only that the batch was refused;
+then the lane sends smaller batches until one record is alone. A batch that cannot be read is refused whole.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ REFUSALS = {
     32: "its timestamp is out of the range that the target accepts",
     87: "the target does not accept it (a null key in a compacted topic?)",
 }
-"""By Kafka's error code: what no second attempt mends."""
+"""Reasons by Kafka's error code; a retry does not help."""
 MAX_STRETCH = 500
-"""Records that are given up at a time; more of them in a row are met again."""
+"""Maximum number of records refused at a time; the rest of a longer row is found when copying goes on."""
 KEY_BYTES = 192
 
 
 def refused_by_target(
     piece: Piece, code: int, indexes: Sequence[int], *, message: str | None, where: str
 ) -> RecordRefused:
-    """What the target's answer to a piece says: the first stretch of records at fault, or that one of them is.
+    """Make the error for a refused piece: it names the first refused records, or says that one of the piece is.
 
-    A piece that cannot be read, passed on as the source has it, names nobody: taken apart, it is the source's fault.
+    A piece that cannot be read here names no records; sent in smaller batches it shows as corrupt on the source.
     """
     cause = message or REFUSALS[code]
     known = sorted({index for index in indexes if 0 <= index < piece.records}) or ([0] if piece.records == 1 else [])
@@ -65,7 +65,7 @@ def _records_of(piece: Piece) -> list[Record]:
 
 
 def refused_by_source(error: CorruptBatch, *, position: int, log_end: int) -> RecordRefused:
-    """A batch that stays corrupt: none of its offsets can be read; where they are not known there is no going on."""
+    """Make the error for a batch that stays corrupt: all its offsets are refused, if its header tells them."""
     base, following = error.details.get("base_offset", -1), error.details.get("next_offset", -1)
     if not (0 <= base < following <= log_end and following > position):
         return RecordRefused(error.what, where=error.where, why=error.why, error_code=2)

@@ -1,12 +1,12 @@
-"""The target side of a flow in a lane: sends pieces, checks every answer.
+"""Sends to the target for all copies of a flow in a lane, and checks every answer.
 
-Each target broker is reached by one or more *channels*: a broker works through one
-connection's requests in turn, partition by partition, so many partitions share several.
+Each target broker is reached by one or more *channels* (connections): a broker works through
+the requests of one connection one after the other, so many partitions share several channels.
 A request carries one batch for each partition of its channel that has one; up to five
-requests are in flight on a channel. A partition's pieces leave by one channel only, in
-order. An answer is believed only if the batch stands where it was expected, or behind
-records of others in a topic that is theirs too; anything else puts the copy in doubt.
-Where the flow has a limit, all channels wait together for what may be sent, and take turns.
+requests are in flight on a channel. A partition's pieces use one channel only, in order.
+An answer is accepted only if the batch is at the expected target offset, or after records of
+others in a topic that others write to; any other answer puts the copy in doubt. If the flow
+has a rate limit, all channels wait together, and the one that sent last sends last.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from heliograph.ledger.tail import Unsettled, look_between
 MAX_REQUESTS = 5
 CHANNEL_COPIES = 64
 MAX_CHANNELS = 4
-"""To each target broker, one for each so many copies of the lane. The first batches of 1,000 new partitions make the
-broker wait for its disk 1,000 times: on one connection all others wait behind each."""
+"""A target broker gets one channel per `CHANNEL_COPIES` copies of the lane, up to `MAX_CHANNELS`. The first batches of
+1,000 new partitions make the broker wait for its disk 1,000 times: on one connection all others wait behind each."""
 REQUEST_BYTES = 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 20_000
 TRANSFER_BYTES_PER_SECOND = 200e6
 DISTANCE_SAMPLES = 5
-LOOK_BYTES = 64 * 1024
-"""Read at a time of what others wrote between two batches of ours."""
+READ_BETWEEN_BYTES = 64 * 1024
+"""Maximum bytes per fetch of the records that others wrote between two batches of ours."""
 
 _TOPIC_AUTHORIZATION_FAILED = 29
 _NOT_APPENDED = frozenset({0, 19, _TOPIC_AUTHORIZATION_FAILED, 45, 59, *REFUSALS})
-"""Answers that leave nothing open: what they refuse, the leader has not appended. Others, as that it did not replicate
-in time or leads no more, may be about a batch that stands in its log."""
+"""Error codes that say that the leader did not append the batch, and 0. After any other code, such as NOT_LEADER or
+NOT_ENOUGH_REPLICAS_AFTER_APPEND, the batch may be in the leader's log."""
 
 Answers = dict[tuple[str | UUID, int], k00_produce.ProducedPartition]
 
 
 class _Channel:
-    """One connection to a target broker, and the copies that have something for it."""
+    """Holds one connection to a target broker, and the copies that have something to send on it."""
 
     def __init__(self, node: int, index: int) -> None:
         self.node = node
@@ -75,34 +75,34 @@ class _Channel:
         self._samples: deque[float] = deque(maxlen=DISTANCE_SAMPLES)
 
     def line_up(self, copy: PartitionCopy, shared: SharedTarget, size: int) -> None:
-        """A copy that has sent so much stays before those that share its target, for as long as its turn is."""
+        """Keep a copy that just sent `size` bytes before those that share its target, while its turn lasts."""
         if shared.keeps_turn(copy, size) and copy in self.ready:
             for other in [waiting for waiting in self.ready if waiting.shared is shared and waiting is not copy]:
                 self.ready[other] = self.ready.pop(other)
 
     def note_answer(self, seconds: float, size: int) -> None:
-        """Learn how far the target is, from a request that nothing was ahead of."""
+        """Measure the target's round trip, from a request that waited behind no other."""
         self._samples.append(max(0.0, seconds - size / TRANSFER_BYTES_PER_SECOND))
 
     @property
     def small_bytes(self) -> int:
-        """Below which size batches are worth merging; the quickest of the last answers counts, others had to wait."""
+        """Size below which batches are worth merging, by the quickest of the last answers: others had to wait."""
         return small_bytes_at(min(self._samples, default=0.0), MAX_REQUESTS)
 
 
 class _Request(NamedTuple):
-    """A produce request on its way."""
+    """Holds a produce request in flight."""
 
     channel: _Channel
     connection: Connection
     pieces: list[tuple[PartitionCopy, Piece]]
     version: int
     sent_at: float | None
-    """Set if nothing was ahead of it: its answer tells how far the target is."""
+    """When it was sent, if no other request was in flight: its answer then measures the round trip."""
 
 
 class Sender:
-    """Sends for all copies of one flow."""
+    """Sends for all copies of one flow in a lane."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Sender:
         spawn: Spawn,
         copies: int,
         may_send: Callable[[], bool] = lambda: True,
-        pace: RateLimiter | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         self._cluster = cluster
         self._terms = terms
@@ -125,37 +125,38 @@ class Sender:
         self._width = min(1 + copies // CHANNEL_COPIES, MAX_CHANNELS)
         self._channels: dict[tuple[int, int], _Channel] = {}
         self._open = True
-        self._pace = pace
-        self._rest: asyncio.TimerHandle | None = None
-        """Set while the flow's limit keeps all channels waiting."""
-        self._looks = 0
-        """Copies for which what stands before their last piece is being read."""
+        self._limiter = limiter
+        self._limit_timer: asyncio.TimerHandle | None = None
+        """Set while all channels wait for the flow's rate limit."""
+        self._reads = 0
+        """Number of copies for which records of others are being read before their piece is accepted."""
 
     @property
     def in_flight(self) -> int:
-        return sum(channel.in_flight for channel in self._channels.values()) + self._looks
+        """Number of requests without an answer."""
+        return sum(channel.in_flight for channel in self._channels.values()) + self._reads
 
     def stop(self) -> None:
         """Send nothing more; answers still come in."""
         self._open = False
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._limit_timer is not None:
+            self._limit_timer.cancel()
 
     def abandon(self) -> None:
-        """Close the connections that still owe an answer: nothing of this lane may arrive later on."""
+        """Close the connections that still owe an answer, so that nothing of this lane arrives later."""
         for channel in self._channels.values():
             if channel.in_flight and channel.connection is not None:
                 channel.connection.close()
 
     def offer(self, copy: PartitionCopy) -> None:
-        """The copy has something to send."""
+        """Queue a copy that has something to send at its leader's channel."""
         node = copy.target_node
         if node is None:
             node = self._cluster.catalogue.leader_of(*copy.target)
             if node is None:
                 self.fail(copy, self._cluster.no_leader(*copy.target, "Produce", where=copy.assignment.name))
                 return
-            copy.target_node = node
+            copy.send_to(node)
         key = node, copy.target.partition % self._width
         channel = self._channels.get(key)
         if channel is None:
@@ -169,10 +170,13 @@ class Sender:
                 self._pump(channel)
 
     def fail(self, copy: PartitionCopy, error: HeliographError) -> None:
-        """Put a copy in doubt; when nothing of it is in flight any more, it is settled anew."""
+        """Put a copy in doubt; once nothing of it is in flight, it is settled again."""
         copy.doubt(error)
+        self._report_if_drained(copy)
+
+    def _report_if_drained(self, copy: PartitionCopy) -> None:
         if copy.is_drained and copy.state is CopyState.DRAINING:
-            copy.target_node = None
+            copy.forget_target_leader()
             self._on_doubt(copy)
 
     # -- sending -------------------------------------------------------------------------
@@ -184,31 +188,31 @@ class Sender:
                 self._spawn(self._connect(channel))
             return
         while self._open and channel.ready and channel.in_flight < MAX_REQUESTS and self._may_send():
-            room_bytes = REQUEST_BYTES if self._pace is None else min(REQUEST_BYTES, self._pace.allowance())
-            if self._pace is not None and (room_bytes <= 0 or self._rest is not None):
-                self._wait_for(self._pace)
+            room_bytes = REQUEST_BYTES if self._limiter is None else min(REQUEST_BYTES, self._limiter.allowance())
+            if self._limiter is not None and (room_bytes <= 0 or self._limit_timer is not None):
+                self._wait_for_limit(self._limiter)
                 return
             pieces = self._collect(channel, room_bytes)
             if not pieces:
                 return
-            if self._pace is not None:
-                self._pace.spend(sum(piece.data.nbytes for _, piece in pieces))
+            if self._limiter is not None:
+                self._limiter.spend(sum(piece.data.nbytes for _, piece in pieces))
                 self._channels[channel.node, channel.index] = self._channels.pop((channel.node, channel.index))
             self._send(channel, channel.connection, pieces)
 
-    def _wait_for(self, pace: RateLimiter) -> None:
-        """The limit is used up: all channels wait, and those that sent last have the last turn then."""
-        if self._rest is None:
-            self._rest = asyncio.get_running_loop().call_later(pace.wait_s(), self._go_on)
+    def _wait_for_limit(self, limiter: RateLimiter) -> None:
+        """Make all channels wait until the rate limit allows more; then those that sent last come last."""
+        if self._limit_timer is None:
+            self._limit_timer = asyncio.get_running_loop().call_later(limiter.wait_s(), self._on_limit_timer)
 
-    def _go_on(self) -> None:
-        self._rest = None
+    def _on_limit_timer(self) -> None:
+        self._limit_timer = None
         self.pump()
 
     async def _connect(self, channel: _Channel) -> None:
         try:
             connection = await self._cluster.connection(channel.node, f"produce {self._terms.name} {channel.index}")
-            produce_version(connection, with_id=False)  # if there is none in common, all copies are told here
+            produce_version(connection, with_id=False)  # raises if the broker supports no version of ours
             channel.connection = connection
         except HeliographError as error:
             ready, channel.ready = channel.ready, {}
@@ -220,15 +224,15 @@ class Sender:
             self._pump(channel)
 
     def _collect(self, channel: _Channel, room_bytes: int) -> list[tuple[PartitionCopy, Piece]]:
-        """One piece of each ready copy, as much as a request holds; copies served go to the end of the line."""
+        """Take one piece of each ready copy, up to the size of a request; copies that were served go to the end."""
         pieces: list[tuple[PartitionCopy, Piece]] = []
         size = 0
         now_ms = wall_ms()
-        small_bytes = channel.small_bytes if self._pace is None else 0  # under a limit the way is not to be filled
+        small_bytes = channel.small_bytes if self._limiter is None else 0  # a rate limit needs no large batches
         served: set[SharedTarget] = set()
         for copy in list(channel.ready):
             if copy.shared in served:
-                continue  # a request takes one batch for a partition
+                continue  # a request holds one batch per partition
             del channel.ready[copy]
             try:
                 piece = copy.next_piece(now_ms=now_ms, small_bytes=small_bytes)
@@ -237,8 +241,8 @@ class Sender:
                 continue
             if piece is None:
                 if not copy.has_work:
-                    self._on_progress(copy)  # nothing of what was fetched is to be copied
-                continue  # comes back with its next answer or fetch
+                    self._on_progress(copy)  # nothing that was fetched had to be copied
+                continue  # its next answer or fetch queues it again
             pieces.append((copy, piece))
             if copy.has_work:
                 channel.ready[copy] = None
@@ -313,80 +317,77 @@ class Sender:
         answer: k00_produce.ProducedPartition | None,
         failure: HeliographError | None,
     ) -> None:
-        """Believe an answer, or put the copy in doubt."""
+        """Accept an answer, or put the copy in doubt."""
         if failure is not None or answer is None:
-            copy.unsure.late = copy.unsure.appended = True
-            must_look = False
+            copy.not_answered()
+            must_read = False
         else:
-            must_look = copy.marks is not None and copy.must_look(answer.base_offset, wall_ms())
-            failure = self._objection(copy, piece, answer, must_look=must_look)
-            copy.unsure.appended |= answer.error_code not in _NOT_APPENDED
+            must_read = copy.marks is not None and copy.must_read(answer.base_offset, wall_ms())
+            failure = self._objection(copy, piece, answer, must_read=must_read)
+            if answer.error_code not in _NOT_APPENDED:
+                copy.may_be_appended()
         if failure is not None or answer is None or copy.state is not CopyState.COPYING:
             self._reject(copy, failure)
-        elif must_look:
-            self._looks += 1
-            self._spawn(self._look(copy, answer.base_offset))
+        elif must_read:
+            self._reads += 1
+            self._spawn(self._read_between(copy, answer.base_offset))
         else:
             self._accept(copy, answer.base_offset)
 
     def _accept(self, copy: PartitionCopy, base_offset: int) -> None:
-        """The copy's oldest piece stands there."""
+        """Acknowledge the copy's oldest piece at this target offset."""
         copy.acknowledged(base_offset)
         if copy.has_work:
             self.offer(copy)
         self._on_progress(copy)
 
     def _reject(self, copy: PartitionCopy, failure: HeliographError | None) -> None:
-        """It is not known where the copy's oldest piece stands."""
-        copy.in_flight.popleft()
+        """Put the copy in doubt: it is not known where its oldest piece is."""
+        copy.drop_oldest_piece()
         if copy.state is CopyState.COPYING and failure is not None:
-            copy.unsure.forestalled = was_forestalled(failure)
-            copy.unsure.refused = copy.unsure.misplaced or was_refused(failure)
-            copy.refusals += copy.unsure.refused
-            copy.doubt(failure)
+            copy.reject(failure, forestalled=was_forestalled(failure), refused=was_refused(failure))
             self._doubt_others(copy, failure)
-        if copy.is_drained and copy.state is CopyState.DRAINING:
-            copy.target_node = None
-            self._on_doubt(copy)
+        self._report_if_drained(copy)
 
     def _doubt_others(self, copy: PartitionCopy, error: HeliographError) -> None:
-        """Where it is open what stands in the log that copies share, each of them has to look."""
+        """Put the copies with the same target partition in doubt too, if it is not known what its log holds."""
         if copy.shared is None or not (copy.unsure.misplaced or copy.unsure.appended):
             return
         for other in copy.shared.others(copy):
             if other.is_copying:
-                other.unsure.misplaced |= copy.unsure.misplaced
+                if copy.unsure.misplaced:
+                    other.misplaced()
                 self.fail(other, error)
 
-    async def _look(self, copy: PartitionCopy, base_offset: int) -> None:
-        """Read what stands between a copy's last piece and its oldest one in flight before that is believed."""
+    async def _read_between(self, copy: PartitionCopy, base_offset: int) -> None:
+        """Accept a copy's oldest piece if no record of ours is between it and the copy's last piece."""
         failure: HeliographError | None = None
-        log = TargetLog(self._cluster, copy.assignment, max_bytes=LOOK_BYTES)
+        log = TargetLog(self._cluster, copy.assignment, max_bytes=READ_BETWEEN_BYTES)
         sought = Unsettled.of(copy.assignment, copy.entry, self._terms)
         try:
             await look_between(sought, base_offset, target=log)
         except HeliographError as error:
             failure = error.bare()
         finally:
-            self._looks -= 1
+            self._reads -= 1
         if failure is None and copy.state is CopyState.COPYING:
             self._accept(copy, base_offset)
             if self._open:
                 self.pump()
         else:
-            copy.unsure.misplaced = True
+            copy.misplaced()
             self._reject(copy, failure)
 
     def _objection(
-        self, copy: PartitionCopy, piece: Piece, answer: k00_produce.ProducedPartition, *, must_look: bool
+        self, copy: PartitionCopy, piece: Piece, answer: k00_produce.ProducedPartition, *, must_read: bool
     ) -> HeliographError | None:
-        """What is wrong with an answer; None if the batch stands where it should, or may do so, as a look must tell."""
+        """Return what is wrong with an answer; None if the batch is where it should be, or may be (`must_read`)."""
         where = copy.assignment.name
         code = answer.error_code
         if code == 0:
-            expected, in_place = _place_of(copy, piece, answer.base_offset, must_look=must_look)
-            if not in_place:
-                copy.unsure.misplaced = True
+            expected, is_expected = _check_offset(copy, piece, answer.base_offset, must_read=must_read)
+            if not is_expected:
+                copy.misplaced()
                 return DataError(
                     f"a batch was expected at target offset {expected} and is at {answer.base_offset}",
                     where=where,
@@ -408,13 +409,13 @@ class Sender:
         return refused(code, "Produce", where=f'"{self._cluster.alias}" {where}', message=answer.error_message)
 
 
-def _place_of(copy: PartitionCopy, piece: Piece, base_offset: int, *, must_look: bool) -> tuple[int, bool]:
-    """Where a batch was expected, and whether it may stand where it does."""
+def _check_offset(copy: PartitionCopy, piece: Piece, base_offset: int, *, must_read: bool) -> tuple[int, bool]:
+    """Return the target offset where a batch was expected, and whether it may be where it is."""
     if copy.shared is not None:
         return copy.shared.offset, copy.shared.expects(copy, base_offset)
     if copy.marks is not None:
         expected = copy.entry.target_offset
-        return expected, base_offset >= expected and (not must_look or len(copy.in_flight) == 1)
+        return expected, base_offset >= expected and (not must_read or len(copy.in_flight) == 1)
     return piece.target_offset, base_offset == piece.target_offset
 
 

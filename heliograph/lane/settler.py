@@ -1,16 +1,17 @@
-"""Settles the copies of a flow in a lane: finds out from the target how far each really got.
+"""Settles the copies of a flow in a lane: finds out from the target how far each one got.
 
-At the start of an epoch and after every doubt. The leaders are asked for their log ends,
-all partitions of one together: where an end is the entry's, and no batch was seen elsewhere,
-nothing happened since; at the first settle under a lease, and after a refused sequence, the
-header of our last batch must be there too, since others may have written as much as the
-target lost. Else the tail is read and proved (`settle`). Where something was sent
-and not acknowledged, the look must not come too early: what the leader has appended and not
-replicated is waited for, and behind records so old that the broker may not remember us, so is
-what had no answer and may be on its way.
-Tails are read a few partitions at a time, each in its turn (`settling_room`).
-What does not answer is tried again after a pause that doubles; what only the driver can
-decide is released.
+A copy is settled at the start of an epoch and after every doubt, in two steps.
+1. By the log's end. Each target leader is asked for the log ends of all its partitions at
+   once. If an end is the entry's, and no batch was seen elsewhere, nothing was written since.
+   At the first settling under a lease, and after a refused sequence, the header of our last
+   batch must be there too, since others may have written as much as the target lost.
+2. By the log's tail. Else the tail is read and proved (`settling.settle`), a few partitions
+   at a time (`settling_room`).
+If batches were sent and not acknowledged, reading must not come too early: the settler waits
+until the leader has replicated what it appended and, after records so old that the broker may
+not remember our producer id, until a batch without an answer cannot arrive any more.
+A cluster that does not answer is retried after a pause that doubles; a copy that only the
+driver can decide about is released.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
 _TOPIC_AUTHORIZATION_FAILED = 29
 LATE_S = 5.0
-"""How long a batch may be on its way after the connection that carried it is gone."""
+"""How long a batch may still arrive after the connection that carried it is gone."""
 SETTLE_READ_BYTES = 1024 * 1024
-"""Read at a time of either log: as many partitions as may settle at a time hold one answer each."""
+"""Maximum bytes per fetch from either log: each partition that settles holds one answer."""
 
 
 class Settler:
-    """Settles all copies of one flow."""
+    """Settles all copies of one flow in a lane."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Settler:
         room: SettlingRoom,
         memory: FetchMemory,
     ) -> None:
-        """`on_news` is told what does not keep a copy from going on; all flows of a lane share room and memory."""
+        """`on_news` gets what does not stop a copy; all flows of a lane share `room` and `memory`."""
         self._copies = copies
         self._terms = terms
         self._source = source
@@ -76,17 +77,17 @@ class Settler:
         self._unsettled = asyncio.Event()
         self._unsettled.set()
         self._reading: set[PartitionCopy] = set()
-        """Copies whose target's log is being looked at."""
+        """Copies whose target's log is being read."""
         self._is_stale = True
-        """What is known of leaders may be of the past."""
+        """True if the leaders that we know may have changed."""
         now = time.monotonic()
         self._seen_at = {copy: now - copy.assignment.late_ms / 1000 for copy in copies if copy.assignment.late_ms > 0}
-        """When the target was first seen, of copies for whose late batches we wait; maybe by an earlier lane."""
+        """When the wait for late batches of a copy began, maybe in an earlier lane."""
         self._awaited: dict[PartitionCopy, int] = {}
-        """How far the target's log went, replicated or not, of copies for whose replication we wait."""
+        """The end of the target's log, replicated or not, up to which a copy waits for replication."""
 
     async def run(self) -> None:
-        """Settle whatever wants it, as long as the lane runs."""
+        """Settle copies as they enter SETTLING, until the lane ends."""
         known_source = self._source.catalogue.topics.keys() >= {copy.assignment.topic for copy in self._copies}
         self._is_stale = not known_source or not self._target.catalogue.topics
         while True:
@@ -97,7 +98,7 @@ class Settler:
                 await self._settle(copies)
 
     def back_off(self, copy: PartitionCopy) -> None:
-        """Settle a copy that waits, after a pause."""
+        """Settle a waiting copy after a pause that doubles with its failures."""
         pause = min(MIN_PAUSE_S * 2 ** min(copy.failures - 1, 10), MAX_PAUSE_S) * random.uniform(0.7, 1.3)
         asyncio.get_running_loop().call_later(pause, self._settle_again, copy)
 
@@ -108,9 +109,7 @@ class Settler:
 
     def _all_wait(self, copies: Sequence[PartitionCopy], error: HeliographError) -> None:
         for copy in copies:
-            copy.error = error
-            copy.failures += 1
-            copy.enter(CopyState.WAITING)
+            copy.wait(error)
             self.back_off(copy)
 
     # -- by the log's end ----------------------------------------------------------------
@@ -132,28 +131,28 @@ class Settler:
 
     async def _ensure_metadata(self, copies: Sequence[PartitionCopy], *, stale: bool) -> None:
         self._tell_epochs(copies)
-        homeless = any(self._target.catalogue.leader_of(*copy.target) is None for copy in copies)
-        if stale or homeless or any(copy.failures or self._is_made_anew(copy) for copy in copies):
+        leaderless = any(self._target.catalogue.leader_of(*copy.target) is None for copy in copies)
+        if stale or leaderless or any(copy.failures or self._is_recreated(copy) for copy in copies):
             targets = {copy.assignment.target_topic for copy in copies}
             await self._target.refresh(targets | {self._terms.ledger_topic, self._terms.offset_topic})
             await self._source.refresh({copy.assignment.topic for copy in copies})
             self._tell_epochs(copies)
 
     def _tell_epochs(self, copies: Sequence[PartitionCopy]) -> None:
-        """Leaders that were deposed before the entries were written are not to be asked."""
+        """Tell both clients the leader epochs of the entries: leaders of earlier epochs are not asked."""
         for copy in copies:
             self._target.saw_epoch(copy.target, copy.entry.target_leader_epoch, copy.entry.target_topic_id)
             self._source.saw_epoch(copy.source, copy.seen_leader_epoch, copy.entry.source_topic_id)
 
     async def _settle_at_leader(self, copies: Sequence[PartitionCopy]) -> None:
-        """One broker's partitions: those of others do not wait for a broker that does not answer."""
+        """Settle the partitions of one target leader; those of others do not wait if it does not answer."""
         try:
             unsure = {copy.target for copy in copies if copy.unsure.appended or copy.unsure.refused}
             led = {copy.target: self._target.catalogue.leadership_of(*copy.target) for copy in copies}
             appended = await list_offsets(self._target, unsure, LATEST, unreplicated=True) if unsure else {}
             ends = await list_offsets(self._target, {copy.target for copy in copies}, LATEST)
             shorter = {copy.target for copy in copies if _is_short(copy, ends[copy.target])}
-            if shorter:  # truncated, or another topic of that name: its id tells; or the leader was deposed long ago
+            if shorter:  # truncated, or recreated (the topic id tells), or the leader was deposed long ago
                 now = await self._target.refresh({target.topic for target in shorter}, elsewhere=True)
                 ends |= {target: DEPOSED for target in shorter if now.leadership_of(*target) != led[target]}
             kept = await self._still_kept([copy for copy in copies if _is_at_end(copy, ends[copy.target])])
@@ -174,10 +173,10 @@ class Settler:
             self._spawn(self._settle_by_tail(together, ends[target].offset))
 
     async def _still_kept(self, copies: Sequence[PartitionCopy]) -> set[PartitionCopy]:
-        """Those of whose last batch the target is known, or seen now, to have it still.
+        """Return the copies whose last batch is still on the target; it is read where that is not known.
 
-        Where copies share a partition, the last batch of all speaks for those before it. A target that may not be
-        read is copied to at-least-once.
+        If copies share a target partition, the last batch of all proves those before it. If we have no Read on the
+        target's topic, copying is at-least-once.
         """
         last: dict[TopicPartition, PartitionCopy] = {}
         for copy in copies:
@@ -195,18 +194,17 @@ class Settler:
         return found.header is not None and is_last_of_ours(unsettled, found.header)
 
     def _settle_by_end(self, copy: PartitionCopy, end: OffsetAnswer, appended: OffsetAnswer, *, is_kept: bool) -> bool:
-        """False if the log's end does not tell enough: the tail is to be read."""
-        if self._is_made_anew(copy):
+        """Settle a copy by the log's end; return False if the tail must be read."""
+        if self._is_recreated(copy):
             meta = self._target.catalogue.topics[copy.assignment.target_topic]
-            self._release(copy, errors.target_made_anew(copy, meta.topic_id))
+            self._release(copy, errors.target_recreated(copy, meta.topic_id))
         elif code := end.error_code or appended.error_code:
             self._all_wait([copy], self._no_end(copy, code))
         elif end.offset < (awaited := self._awaited_end(copy, appended.offset)):
             self._all_wait([copy], errors.unreplicated(copy, awaited - end.offset))
         elif copy.unsure.late and (pause_s := self._patience_s(copy)) > 0:
-            self._awaited.pop(copy, None)  # what comes late stands behind it
-            copy.error = copy.error or errors.may_be_late(copy)
-            copy.enter(CopyState.WAITING)
+            self._awaited.pop(copy, None)  # a late batch extends the log: its end is read again
+            copy.wait_for_late_batch(errors.may_be_late(copy))
             asyncio.get_running_loop().call_later(pause_s, self._settle_again, copy)
         elif is_kept and not copy.unsure.misplaced:
             self._go(copy)
@@ -215,45 +213,47 @@ class Settler:
         return True
 
     def _awaited_end(self, copy: PartitionCopy, appended: int) -> int:
-        """Up to where the target must have replicated before its log tells all of ours: as far as it went when first
-        looked at, since others may go on writing; less if it was cut since."""
+        """Return the offset up to which the target must have replicated before its log can be judged.
+
+        It is the log's end when first asked, since others may go on writing; less if the log was truncated since.
+        """
         awaited = self._awaited[copy] = min(self._awaited.get(copy, appended), appended)
         return awaited
 
     def _patience_s(self, copy: PartitionCopy) -> float:
-        """How long to wait for batches on their way; one that comes late is refused where the broker remembers us."""
+        """Return how long to wait for late batches: 0 if the broker remembers our producer id and refuses them."""
         if not copy.may_be_forgotten(wall_ms()):
             return 0.0
         now = time.monotonic()
         return self._seen_at.setdefault(copy, now) + LATE_S - now
 
     def late_ms(self, copy: PartitionCopy) -> int:
-        """For the lane that has the copy next: an epoch may be shorter than the wait."""
+        """Return how long a copy has waited for late batches, for its next lane: the epoch may be too short."""
         if not copy.unsure.late and not copy.in_flight:
             return int(LATE_S * 1000) if copy.unsure.appended else NOT_LATE
         seen_at = self._seen_at.get(copy)
         return 0 if seen_at is None else int((time.monotonic() - seen_at) * 1000)
 
-    def _is_made_anew(self, copy: PartitionCopy) -> bool:
-        """Whether the target's topic has another id; what this worker knows may be older than the entry."""
+    def _is_recreated(self, copy: PartitionCopy) -> bool:
+        """Return whether the target's topic has another id than the entry; this worker's metadata may be the older."""
         meta = self._target.catalogue.topics.get(copy.assignment.target_topic)
         return meta is not None and not may_be_same_topic(copy.target_id.hex, meta.topic_id.hex)
 
     def _no_end(self, copy: PartitionCopy, code: int) -> HeliographError:
-        """Why the target did not tell where its log ends."""
+        """Return why the target did not tell its log's end."""
         if self._target.catalogue.leader_of(*copy.target) is None:
             return self._target.no_leader(*copy.target, "ListOffsets", where=copy.assignment.name)
         return refused(code, "ListOffsets", where=f'"{self._terms.target}" {copy.assignment.name}')
 
     def _go(self, copy: PartitionCopy, settled: Settled | None = None) -> None:
+        """Let a settled copy continue."""
         if settled is None:
             copy.settled(copy.entry)
         else:
-            copy.settled(settled.entry, settled.closed)
+            copy.settled(settled.entry, settled.closed, found=settled.found)
         copy.note_target_epoch(self._target.catalogue.leader_epoch_of(*copy.target))
         if copy.shared is not None:
             copy.shared.settled(copy)
-        copy.target_node = None
         self._seen_at.pop(copy, None)
         self._awaited.pop(copy, None)
         self._on_settled(copy)
@@ -261,18 +261,18 @@ class Settler:
     # -- by the log's tail ---------------------------------------------------------------
 
     async def _settle_by_tail(self, copies: Sequence[PartitionCopy], target_end: int) -> None:
-        """Of copies into one partition of the target, when it is their turn."""
-        async with self._room.place(self._brokers_of(copies)) as place:
-            await self._settle_in_place(copies, target_end, place)
+        """Settle copies into one target partition, once the room admits them."""
+        async with self._room.admit(self._brokers_of(copies)) as ticket:
+            await self._settle_admitted(copies, target_end, ticket)
 
     def _brokers_of(self, copies: Sequence[PartitionCopy]) -> Hashable:
-        """Who is asked about the copies: the target's leader and the source's."""
+        """Return the brokers that settling these copies asks: the target's leader and the source's."""
         target = self._terms.target, self._target.catalogue.leader_of(*copies[0].target)
         leader_of = self._source.catalogue.leader_of
         leaders = frozenset(leader_of(copy.assignment.topic, copy.assignment.partition) for copy in copies)
         return *target, self._terms.source, leaders
 
-    async def _settle_in_place(self, copies: Sequence[PartitionCopy], target_end: int, place: RoomTicket) -> None:
+    async def _settle_admitted(self, copies: Sequence[PartitionCopy], target_end: int, ticket: RoomTicket) -> None:
         gate = self._memory.gate(SETTLE_READ_BYTES)
         target = TargetLog(self._target, copies[0].assignment, max_bytes=SETTLE_READ_BYTES, allowance=gate)
         unsettled = [Unsettled.of(copy.assignment, copy.entry, self._terms) for copy in copies]
@@ -292,7 +292,7 @@ class Settler:
                 else:
                     self._not_settled(copy, error)
             return
-        place.hold(sum(tail.held_bytes for tail in tails if isinstance(tail, Tail)))
+        ticket.hold(sum(tail.held_bytes for tail in tails if isinstance(tail, Tail)))
         together = zip(copies, unsettled, tails, strict=True)
         await asyncio.gather(*(self._settle_with(copy, one, tail, target_end) for copy, one, tail in together))
 
@@ -303,7 +303,7 @@ class Settler:
             if isinstance(tail, DataError):
                 raise tail
             gate = self._memory.gate(SETTLE_READ_BYTES)
-            gate.is_open = tail.is_oversized  # then it is this one that the others wait for
+            gate.is_open = tail.is_oversized  # an oversized tail must not wait for room that it takes itself
             source = SourceLog(
                 self._source,
                 copy.assignment,
@@ -315,8 +315,7 @@ class Settler:
         except HeliographError as error:
             self._not_settled(copy, error)
         else:
-            copy.records += settled.found
-            if settled.foreign and not self._terms.marks:  # else they belong there
+            if settled.foreign and not self._terms.marks:  # with provenance headers others may write there
                 self._on_news(copy, errors.foreign_writes(copy, settled))
             if settled.found and copy.unsure.forestalled:
                 self._on_news(copy, errors.second_writer(copy, settled))
@@ -325,7 +324,7 @@ class Settler:
             self._reading.discard(copy)
 
     def _not_settled(self, copy: PartitionCopy, error: HeliographError) -> None:
-        """The driver decides what happened to records; what a cluster did not answer is asked again."""
+        """Release a copy whose records need the driver's decision; retry after any other error."""
         is_final = isinstance(error, DataError)
         if isinstance(error, CorruptBatch) and copy.failures < errors.CORRUPT_TRIES:
             is_final = False
@@ -344,6 +343,6 @@ def _is_at_end(copy: PartitionCopy, end: OffsetAnswer) -> bool:
 
 
 def _known_end(copy: PartitionCopy) -> int:
-    """Up to where the target's log is known from others that copy to it meanwhile."""
+    """Return the offset up to which other copies into the same target partition know its log; 0 if none copies now."""
     shared = copy.shared
     return shared.offset if shared is not None and any(other.is_copying for other in shared.others(copy)) else 0

@@ -1,8 +1,8 @@
-"""Prove from the source how far a copy really got, by what stands of it on the target.
+"""Proves from the source how far a copy got, by its batches on the target.
 
-`ledger.tail` has the batches of ours beyond the ledger's entry. The last of them is made
-again from the source, record by record, with its marks if the count has such and
-without what comes home by them; only if it is equal is the new position believed.
+`ledger.tail` has our batches beyond the ledger's entry. The last of them is built again from
+the source, record by record, with provenance headers if the count has them, and without the
+records that these headers exclude. Only if both are equal is the new position accepted.
 Knows no sockets: it reads through a `SourceReader`.
 """
 
@@ -33,40 +33,44 @@ class SourceReader(Protocol):
 
 
 class Settled(NamedTuple):
+    """Holds the entry that the target's log proves, and what was found on the way."""
+
     entry: Entry
     found: int
     """Records of ours on the target beyond the entry."""
     foreign: int
-    """Records of others among them."""
+    """Records of other producers among them."""
     closed: tuple[Run, ...] = ()
-    """Runs that this broke; the open one is in the entry."""
+    """Runs that this closed; the open one is in the entry."""
     strangers: tuple[int, ...] = ()
-    """The producer ids of others among them; -1: they have none."""
+    """Producer ids of those others; -1 stands for none."""
 
 
 class _Origin(NamedTuple):
-    """A source batch that the target's last batch was made of."""
+    """Holds a source batch that the target's last batch was made of."""
 
     header: BatchHeader
     data: Buffer
     first_n: int
-    """Of its first record that was copied."""
+    """Number in the count of its first copied record."""
 
 
 class _Proof(NamedTuple):
+    """Holds what the source tells about the tail."""
+
     position: int
     spans: list[tuple[int, int]]
-    """(source offset, length) of the records that these batches hold."""
+    """(source offset, length) of the records that the tail holds."""
     epochs: list[Stretch]
-    """The source's leader epochs on the way."""
+    """The source's leader epochs of these records."""
 
 
 async def settle(
     copy: Unsettled, tail: Tail, target_end: int, source: SourceReader, marks: Marks | None = None
 ) -> Settled:
-    """The entry as the target's log shows it; raises what the driver has to decide.
+    """Return the entry that the target's log proves; raise an error if the driver has to decide.
 
-    `marks` are those of the entry's count, if it has such.
+    `marks` are the provenance headers of the entry's count, if it has any.
     """
     tail.check()
     entry, strangers = copy.entry, tuple(tail.strangers)
@@ -82,7 +86,7 @@ async def settle(
 
 
 def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -> tuple[Entry, tuple[Run, ...]]:
-    """The entry after what was found, with the runs that this broke; others' records end the open run."""
+    """Return the entry after what was found, and the runs that this closed; records of others close the open run."""
     before = OpenRun(entry.run_source, entry.run_target, entry.source_offset, entry.target_offset)
     closed, now = follow(before, copied, position)
     if now.target_end != target_end:
@@ -96,9 +100,9 @@ def _followed(entry: Entry, copied: list[Run], position: int, target_end: int) -
 
 
 async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: SourceReader, marks: Marks | None) -> _Proof:
-    """Make the last target batch again from the source; the position after it, and where all of the tail stood.
+    """Build the last target batch again from the source; return the position after it and the tail's source offsets.
 
-    Records are decoded when all of the source has been read: as objects they take several times their bytes, and many
+    Records are decoded after all of the source has been read: as objects they take several times their bytes, and many
     partitions wait for their source at the same time.
     """
     assert tail.last is not None
@@ -112,7 +116,7 @@ async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: Sourc
             epochs.append(Stretch(source_header.leader_epoch, read_to))
             read_to = source_header.next_offset
             if not source_header.record_count:
-                continue  # nothing to see; its checksum was looked at where that was found
+                continue  # nothing to copy; its checksum was checked before
             check_crc(source_view, where=assignment.name)
             copied = _spans_of(source_header, source_view, entry.source_offset, marks, most=tail.n - n)
             if copied:
@@ -124,7 +128,7 @@ async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: Sourc
             if n >= tail.n:
                 break
     except CorruptBatch:
-        raise  # it may come whole the next time
+        raise  # it is fetched again
     except DataError as error:
         raise unproven(assignment, entry, tail.n - entry.n, str(error)) from error
     if n != tail.n or not _is_made_of(tail, origin, marks, same_time=not assignment.target_stamps_time):
@@ -135,15 +139,17 @@ async def _prove(assignment: Assignment, entry: Entry, tail: Tail, source: Sourc
 def _spans_of(
     header: BatchHeader, view: memoryview, start: int, marks: Marks | None, *, most: int
 ) -> list[tuple[int, int]]:
-    """(source offset, length) of the first so many records of a source batch that are copied; it is decoded only where
-    its header does not tell."""
+    """Return (source offset, length) of the first `most` copied records of a source batch.
+
+    The batch is decoded only if its header does not tell.
+    """
     if marks or header.record_count != header.last_offset_delta + 1 or header.base_offset < start:
         return [(offset, 1) for offset, _ in islice(_copied(header, view, start, marks), most)]
     return [(header.base_offset, min(header.record_count, most))]
 
 
 def _copied(header: BatchHeader, view: memoryview, start: int, marks: Marks | None) -> Iterator[tuple[int, Record]]:
-    """The source offset of each record from `start` on that does not come home, and its copy."""
+    """Yield the source offset and the copy of each record from `start` on that is copied."""
     for record in iter_records(header, view):
         copied = marks.of(record) if marks else record
         if record.offset >= start and copied is not None:
@@ -151,7 +157,7 @@ def _copied(header: BatchHeader, view: memoryview, start: int, marks: Marks | No
 
 
 def _is_made_of(tail: Tail, origin: Sequence[_Origin], marks: Marks | None, *, same_time: bool) -> bool:
-    """Whether the target's last batch holds what these source batches give."""
+    """Return whether the target's last batch holds the records of these source batches."""
     assert tail.last is not None
     header, data = tail.last
     found = [

@@ -1,4 +1,4 @@
-"""The two logs of a partition as settling reads them: what stands on the target, what a copy would take."""
+"""Reads both logs of a partition for settling: the target's as it is, the source's as a copy would take it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OFFSET_OUT_OF_RANGE = 1
 
 
 class TargetLog:
-    """The target partition's batches, for settling."""
+    """Reads the batches of a target partition."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class TargetLog:
         max_bytes: int = READ_BYTES,
         allowance: Allowance | None = None,
     ) -> None:
-        """`max_bytes` are read at a time; `allowance` is what a larger batch has to wait for."""
+        """`max_bytes` limits a fetch; `allowance` decides when a larger batch may be received."""
         self._cluster = cluster
         self._assignment = assignment
         self._max_bytes = max_bytes
         self._allowance = allowance
         self.is_forbidden = False
-        """We may write to the topic and not read it: what stands there cannot be proved."""
+        """True if we may not read the topic: our batches there cannot be proved."""
 
     async def batches(self, start: int, end: int) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
         where = self._assignment.target
@@ -53,7 +53,7 @@ class TargetLog:
 
 
 class SourceLog:
-    """What a copy would take from the source, for settling."""
+    """Reads the batches that a copy would take from the source."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SourceLog:
         max_bytes: int = READ_BYTES,
         allowance: Allowance | None = None,
     ) -> None:
-        """As of a `TargetLog`."""
+        """`max_bytes` and `allowance` are as in `TargetLog`."""
         self._cluster = cluster
         self._assignment = assignment
         self._read_committed = read_committed
@@ -72,7 +72,7 @@ class SourceLog:
         self._allowance = allowance
 
     async def batches(self, start: int) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        """As far as the log goes: what was copied once is there, though a new leader may not show it at once."""
+        """Yield batches up to the log's end; a new leader may not show all at once, so wait for what was copied."""
         offset = start
         give_up = time.monotonic() + SHOWN_S
         while True:
@@ -110,4 +110,4 @@ class SourceLog:
             now = await self._cluster.refresh([assignment.topic], elsewhere=True)
             if now.leadership_of(*assignment.source) == led:
                 raise LogTruncated(f"the source no longer has offset {offset}", where=assignment.name) from error
-        return await self._fetch(offset)  # of the leader that another broker names
+        return await self._fetch(offset)  # from the new leader

@@ -1,1 +1,1 @@
-"""Which rights a flow needs on its clusters, which are granted, which are missing; as text for administrators."""
+"""Works out which rights a flow needs on its clusters and which are missing, and writes them for administrators."""

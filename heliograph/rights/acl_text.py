@@ -1,4 +1,4 @@
-"""Rights as an administrator grants them: `kafka-acls` commands and Strimzi's `KafkaUser`. Pure."""
+"""Writes rights as an administrator grants them: `kafka-acls` commands and Strimzi's `KafkaUser`. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NAME = re.compile(r"(?:^|,)\s*CN=([^,]+)")
 
 
 def add_command(right: Right, user: str) -> str:
-    """One right, for a remedy."""
+    """Return the command that grants one right, for the remedy of an error."""
     return _command([right], user, "<address>")
 
 
 def commands(rights: Iterable[Right], user: str, bootstrap: Sequence[str]) -> list[str]:
-    """A `kafka-acls` command for each resource."""
+    """Return a `kafka-acls` command for each resource."""
     address = ",".join(bootstrap) or "<address>"
     return [_command(group, user, address) for group in _by_resource(rights).values()]
 
@@ -42,7 +42,7 @@ def _command(rights: Sequence[Right], user: str, address: str) -> str:
 
 
 def kafka_user(rights: Iterable[Right], user: str, cluster: str, authentication: str) -> str:
-    """A `KafkaUser` resource; the label names the Kafka cluster, which is taken to be called like its alias."""
+    """Return a `KafkaUser` resource; its label assumes that the Kafka cluster is named like its alias."""
     name = user.removeprefix("User:")
     common = _NAME.search(name)
     document: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Which of the rights that a flow needs are there: asked of the clusters, for each of its users. Changes nothing."""
+"""Asks the clusters which of the rights that a flow needs its users have. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from heliograph.rights.required import Right, flow_rights, least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One right on one cluster, and whether its user has it."""
+    """Holds one right on one cluster, and whether its user has it."""
 
     cluster: str
     user: str
     right: Right
     lacking: tuple[str, ...] = ()
-    """Names that it is missing for; empty if it is there."""
+    """Names that the right is missing for; empty if it is granted."""
     later: bool = False
-    """It is there for all topics of today, not for those that may come."""
+    """True if the right is granted for all existing topics, but not for topics created later."""
 
     @property
     def is_missing(self) -> bool:
@@ -43,7 +43,7 @@ class Grant:
 
 
 class Grants:
-    """Asks for one flow, with the client of each of its users."""
+    """Asks for the rights of one flow, with a client for each of its users."""
 
     def __init__(self, flow: Flow, settings: Settings, *, source: Cluster, target: Cluster) -> None:
         self._flow = flow
@@ -66,7 +66,7 @@ class Grants:
         return cluster
 
     async def look(self, topics: Collection[str]) -> list[Grant]:
-        """Every right with its state; `topics` are the source's that the flow mirrors now."""
+        """Return every right with its state; `topics` are the source's topics that the flow mirrors now."""
         found = []
         for (alias, user), rights in self._rights.items():
             names = topics if alias == self._flow.source else [self._flow.remote_topic(topic) for topic in topics]
@@ -85,7 +85,7 @@ def users_of(settings: Settings, flow: Flow) -> dict[Role, str]:
 
 
 def _names(right: Right, topics: Collection[str]) -> list[str]:
-    """The topics of today that a right on many is about."""
+    """Return the existing topics that a right on a prefix or wildcard covers."""
     if right.resource.kind is not ResourceType.TOPIC or right.resource.is_one:
         return []
     prefix = "" if right.resource.name == "*" else right.resource.name
@@ -99,7 +99,7 @@ def _questions(rights: Collection[Right], topics: Collection[str]) -> Iterator[Q
 
 
 def _grant(alias: str, user: str, right: Right, topics: Collection[str], there: dict[Question, bool]) -> Grant:
-    """Topics that exist count for more than a made-up name, which stands for those to come."""
+    """Judge a right by the topics that exist; a made-up name stands for topics created later."""
     kind, operation = right.resource.kind, right.operation
     names = _names(right, topics)
     lacking = tuple(name for name in names if not there[kind, name, operation])

@@ -1,4 +1,4 @@
-"""The rights that a flow lacks: named once when they go and once when they are back, and kept on its target."""
+"""Tracks the rights that a flow lacks: logs each once when it is missing and once when it is back, and stores them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from heliograph.side_loops import Failing
 log = logging.getLogger("heliograph")
 
 TOPICS = 200
-"""So many topics stand for all when rights are looked at again and again; a lane names the one it may not use."""
+"""Maximum number of topics for which rights are checked repeatedly; a lane reports any other topic it may not use."""
 
 
 class MissingRights:
-    """Of one flow, as last looked at."""
+    """Tracks the missing rights of one flow, as of the last check."""
 
     def __init__(self, flow: Flow, settings: Settings, *, source: Cluster, target: Cluster) -> None:
         self._flow = flow
@@ -33,7 +33,7 @@ class MissingRights:
         self._grants = Grants(flow, settings, source=source, target=target)
         self._missing: dict[str, Grant] = {}
         self._written: Condition | None = None
-        self._spell = Outage()
+        self._outage = Outage()
 
     def apply(self, flow: Flow, settings: Settings) -> None:
         self._flow = flow
@@ -41,28 +41,30 @@ class MissingRights:
         self._grants = Grants(flow, settings, source=self._source, target=self._target)
 
     async def look(self, topics: Sequence[str]) -> bool:
-        """Name what is missing and what is back; True if something is back."""
+        """Check the rights, log what is missing and what is back; return True if something is back."""
         try:
             found = await self._grants.look(topics[:TOPICS])
         except UnsupportedVersion as error:
-            if self._spell.is_news(str(error)):
-                log.warning("%s: rights are not looked at: %s", self._flow.name, error)
+            if self._outage.is_news(str(error)):
+                log.warning("%s: rights are not checked: %s", self._flow.name, error)
             return False
-        if lasted := self._spell.end():
-            log.info("%s: rights are looked at %s", self._flow.name, lasted)
+        if lasted := self._outage.end():
+            log.info("%s: rights are checked %s", self._flow.name, lasted)
         missing = {grant.what: grant for grant in found if grant.is_missing}
         for what, grant in missing.items():
             if what not in self._missing:
                 log.warning("%s: missing right: %s", self._flow.name, grant)
         back = [grant for what, grant in self._missing.items() if what not in missing]
         for grant in back:
-            log.info("%s: no longer missing: %s", self._flow.name, grant.right)
+            log.info("%s: right no longer missing: %s", self._flow.name, grant.right)
         self._missing = missing
         return bool(back)
 
     async def write_down(self, ledger_topic: str, failing: Sequence[Failing]) -> None:
-        """For `status`, if it has changed, with the side loops that fail; where that is not allowed the log alone has
-        it."""
+        """Store the missing rights and the failing side loops in the ledger for `status`, if they changed.
+
+        Without the right to write there they are in the log only.
+        """
         blocked = any(grant.right.is_vital for grant in self._missing.values())
         condition = Condition(
             lacks=tuple(self._missing),
@@ -79,7 +81,7 @@ class MissingRights:
         self._written = condition
 
     def forbid(self, topic: str, operations: Collection[Operation]) -> bool:
-        """Whether one of the operations on a target's topic is among what is missing."""
+        """Return whether the right for one of these operations on a target topic is missing."""
         wanted = Resource(ResourceType.TOPIC, topic)
         return any(
             grant.cluster == self._flow.target

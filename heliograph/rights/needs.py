@@ -1,4 +1,4 @@
-"""What an administrator has to grant for a configuration: a list for each user of each cluster. Pure."""
+"""Lists what an administrator has to grant for a configuration, by cluster and user. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from heliograph.rights.acl_text import commands, kafka_user
 from heliograph.rights.required import Right, rights_of
 
 _STRIMZI = {"SCRAM-SHA-512": "scram-sha-512", "SCRAM-SHA-256": "scram-sha-512"}
-"""Types of `KafkaUser`, which knows no other passwords."""
+"""Strimzi's authentication type by SASL mechanism; `KafkaUser` supports no other passwords."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """The rights of one user on one cluster."""
+    """Holds the rights that one user needs on one cluster."""
 
     cluster: str
     user: str
     rights: tuple[Right, ...]
     bootstrap: tuple[str, ...]
     authentication: str
-    """Of Strimzi's user; empty if it has none such."""
+    """Strimzi's authentication type; empty if it has none for this login."""
 
     def text(self) -> str:
-        """Commands, and the same as a resource."""
+        """Return the commands, and the same rights as a `KafkaUser` resource."""
         lines = commands(self.rights, self.user, self.bootstrap)
         head = f'# {self.user} on cluster "{self.cluster}"'
         return "\n".join([head, *lines, "", kafka_user(self.rights, self.user, self.cluster, self.authentication)])
@@ -70,7 +70,7 @@ def needs_of(settings: Settings) -> list[Need]:
 
 
 def _who(security: Security, alias: str) -> tuple[str, str]:
-    """User, and Strimzi's type of authentication; a name that only a missing secret would tell is left open."""
+    """Return the user and Strimzi's authentication type; the user is a placeholder if its secret cannot be read."""
     where = f'"{alias}"'
     try:
         login = security.login(where=where)

@@ -1,8 +1,8 @@
-"""The rights that a configuration needs on each cluster: the least that serves every feature it asks for. Pure.
+"""Works out the rights that a configuration needs on each cluster: the fewest for the features it uses. Pure.
 
-Where a pattern of topics or groups is not one name, the right is on the longest beginning that all its names share:
-Kafka's rules know names and prefixes, no patterns. A right that another one of the same user includes is left out, so
-that each one in the list is needed.
+Where a pattern of topics or groups is not one name, the right is on the longest prefix that all its names share: ACLs
+know names and prefixes, no patterns. A right that another one of the same user includes is left out, so that each
+right in the list is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IMPLIED_BY = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.ALTER, Operation.DELETE},
     Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
 }
-"""What a broker takes for granted with another right."""
+"""Operations that a broker allows too with another right."""
 
 READ, WRITE, CREATE, ALTER = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER
 DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
@@ -30,7 +30,7 @@ DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE, Operation.DESCRI
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a right is on."""
+    """Names what a right is on: the cluster, or topics or groups by name, prefix or wildcard."""
 
     kind: ResourceType
     name: str
@@ -45,11 +45,11 @@ class Resource:
 
     @property
     def is_one(self) -> bool:
-        """Whether it is one name, not many."""
+        """Return whether it is one name, neither prefix nor wildcard."""
         return self.pattern is Pattern.LITERAL and self.name != WILDCARD
 
     def example(self) -> str:
-        """A name that it covers."""
+        """Return a name that it covers."""
         return self.name if self.is_one else f"{self.name.removesuffix(WILDCARD)}heliograph-check"
 
     def __str__(self) -> str:
@@ -63,13 +63,13 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One operation on a resource; `without` says what is missing if it is not granted."""
+    """Holds one operation on a resource; `without` says what does not work if it is not granted."""
 
     operation: Operation
     resource: Resource
     without: str = field(compare=False, default="")
     is_vital: bool = field(compare=False, default=True)
-    """Whether nothing is copied without it; else the mirror goes on and lacks something."""
+    """True if nothing is copied without it; else the mirror goes on without a feature."""
 
     def includes(self, other: Right) -> bool:
         implied = self.operation is other.operation or self.operation in _IMPLIED_BY.get(other.operation, ())
@@ -80,9 +80,9 @@ class Right:
 
 
 def rights_of(settings: Settings, role_user: dict[tuple[str, str], str]) -> dict[tuple[str, str], list[Right]]:
-    """By cluster and user, what the enabled flows need; `role_user` has the user of each flow's roles.
+    """Return the rights that the enabled flows need, by cluster and user.
 
-    Its keys are a flow's name and a role.
+    `role_user` has the user by flow name and role.
     """
     found: dict[tuple[str, str], list[Right]] = {}
     for flow in settings.enabled_flows:
@@ -93,14 +93,14 @@ def rights_of(settings: Settings, role_user: dict[tuple[str, str], str]) -> dict
 
 
 def least(rights: Iterable[Right]) -> list[Right]:
-    """Without those that others include; the vital one of two equals stays."""
+    """Return the rights that no other one includes; of two equal ones the vital one stays."""
     ordered = list(dict.fromkeys(sorted(rights, key=lambda right: not right.is_vital)))
     kept = [right for right in ordered if not any(other.includes(right) for other in ordered if other != right)]
     return sorted(kept, key=lambda right: (right.resource.kind, right.resource.name, right.operation))
 
 
 def flow_rights(flow: Flow, settings: Settings) -> Iterator[tuple[Role, Right]]:
-    """All that a flow does, role by role; with repetitions."""
+    """Yield the rights for all that a flow does, role by role, with repetitions."""
     yield from _copying(flow)
     yield from _storage(flow)
     yield from _topics(flow)
@@ -110,8 +110,8 @@ def flow_rights(flow: Flow, settings: Settings) -> Iterator[tuple[Role, Right]]:
 
 def _copying(flow: Flow) -> Iterator[tuple[Role, Right]]:
     for resource in _sources(flow):
-        yield Role.SOURCE_ADMIN, Right(DESCRIBE, resource, "its topics are not seen")
-        yield Role.SOURCE_CONSUMER, Right(READ, resource, "nothing of it is copied")
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE, resource, "its topics are not found")
+        yield Role.SOURCE_CONSUMER, Right(READ, resource, "it is not copied")
     if flow.heartbeats_replicated:
         beats = flow.policy.heartbeats_topic()
         remote = _topic(flow.remote_topic(beats))
@@ -125,13 +125,13 @@ def _copying(flow: Flow) -> Iterator[tuple[Role, Right]]:
             yield role, Right(operation, resource, "heartbeats are not copied", False)
     for resource in _remotes(flow):
         yield Role.TARGET_PRODUCER, Right(WRITE, resource, "nothing is copied into it")
-        yield Role.TARGET_PRODUCER, Right(READ, resource, "what was copied cannot be proved: at-least-once", False)
-        yield Role.TARGET_ADMIN, Right(DESCRIBE, resource, "its topics are not seen")
-        yield Role.TARGET_ADMIN, Right(CREATE, resource, "new topics are not made there", False)
+        yield Role.TARGET_PRODUCER, Right(READ, resource, "at-least-once: copied records cannot be verified", False)
+        yield Role.TARGET_ADMIN, Right(DESCRIBE, resource, "its topics are not found")
+        yield Role.TARGET_ADMIN, Right(CREATE, resource, "new topics are not created there", False)
 
 
 def _storage(flow: Flow) -> Iterator[tuple[Role, Right]]:
-    """Positions, ledger, and Connect's other two topics, which MM2 looks for when it takes over."""
+    """Yield the rights on positions, ledger, and Connect's other two topics, which MM2 needs to take over."""
     for role in (Role.TARGET_ADMIN, Role.TARGET_PRODUCER):
         for operation in (READ, WRITE):
             yield role, Right(operation, _topic(flow.offset_storage_topic), "positions are not kept")
@@ -140,8 +140,8 @@ def _storage(flow: Flow) -> Iterator[tuple[Role, Right]]:
     for name in (flow.offset_storage_topic, flow.config_storage_topic, flow.status_storage_topic, flow.ledger_topic):
         vital = name == flow.offset_storage_topic
         if flow.makes_internal_topics:
-            yield Role.TARGET_ADMIN, Right(CREATE, _topic(name), "it is not made if it is missing", vital)
-        yield Role.TARGET_ADMIN, Right(DESCRIBE, _topic(name), "it is not seen", vital)
+            yield Role.TARGET_ADMIN, Right(CREATE, _topic(name), "it is not created if it is missing", vital)
+        yield Role.TARGET_ADMIN, Right(DESCRIBE, _topic(name), "it is not found", vital)
     if flow.on_record_error == "skip":
         for operation in (CREATE, WRITE):
             without = "a record that the target refuses stops its partition"
@@ -151,26 +151,26 @@ def _storage(flow: Flow) -> Iterator[tuple[Role, Right]]:
 
 
 def _topics(flow: Flow) -> Iterator[tuple[Role, Right]]:
-    """What of topics is copied beside their records."""
+    """Yield the rights to sync topic configs, partition counts and ACLs."""
     sync = flow.topic_sync
     for resource in _sources(flow):
-        without = f"{'settings of topics' if sync.configs_enabled else 'settings of new topics'} are not copied"
+        without = f"{'configs of topics' if sync.configs_enabled else 'configs of new topics'} are not copied"
         yield Role.SOURCE_ADMIN, Right(DESCRIBE_CONFIGS, resource, without, False)
     for resource in _remotes(flow):
         if not flow.remaps_partitions:
-            yield Role.TARGET_ADMIN, Right(ALTER, resource, "topics do not grow with their source", False)
-        without = "the limits of its topics are not known before they refuse a batch"
+            yield Role.TARGET_ADMIN, Right(ALTER, resource, "new partitions of source topics are not added", False)
+        without = "size limits of its topics are not known until they refuse a batch"
         yield Role.TARGET_ADMIN, Right(DESCRIBE_CONFIGS, resource, without, False)
         if sync.configs_enabled:
-            yield Role.TARGET_ADMIN, Right(ALTER_CONFIGS, resource, "settings of topics are not copied", False)
+            yield Role.TARGET_ADMIN, Right(ALTER_CONFIGS, resource, "configs of topics are not copied", False)
     if sync.copies_acls:
         cluster = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
-        yield Role.SOURCE_ADMIN, Right(DESCRIBE, cluster, "access rules are not copied", False)
-        yield Role.TARGET_ADMIN, Right(ALTER, cluster, "access rules are not copied", False)
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE, cluster, "ACLs are not copied", False)
+        yield Role.TARGET_ADMIN, Right(ALTER, cluster, "ACLs are not copied", False)
 
 
 def _positions(flow: Flow) -> Iterator[tuple[Role, Right]]:
-    """Of consumers: offset-syncs, checkpoints, groups."""
+    """Yield the rights for consumers' positions: offset-syncs, checkpoints, groups."""
     if flow.offset_syncs.enabled:
         admin = Role.SOURCE_ADMIN if flow.offset_syncs.location == "source" else Role.TARGET_ADMIN
         for operation in (CREATE, READ, WRITE):
@@ -180,7 +180,7 @@ def _positions(flow: Flow) -> Iterator[tuple[Role, Right]]:
     for operation in (CREATE, READ, WRITE):
         yield Role.TARGET_ADMIN, Right(operation, _topic(flow.checkpoints_topic), "checkpoints are not written", False)
     for resource in _resources(ResourceType.GROUP, flow.checkpoints.groups):
-        yield Role.SOURCE_ADMIN, Right(DESCRIBE, resource, "groups are not carried over", False)
+        yield Role.SOURCE_ADMIN, Right(DESCRIBE, resource, "groups are not synced", False)
     for resource in _remote_groups(flow) if flow.checkpoints.sync_group_offsets else ():
         yield Role.TARGET_ADMIN, Right(READ, resource, "groups' offsets are not written", False)
 
@@ -209,12 +209,12 @@ def _sources(flow: Flow) -> list[Resource]:
 
 
 def _remotes(flow: Flow) -> list[Resource]:
-    """The source's resources by their names on the target. A class of one's own may give any name."""
+    """Return the source's resources by their names on the target; a custom replication policy may give any name."""
     base = without_rules(flow.policy)
     if isinstance(base, CustomPolicy):
         return [Resource(ResourceType.TOPIC, WILDCARD)]
     rules = flow.policy.rules if isinstance(flow.policy, RenamingPolicy) else ()
-    found = [_by_rule(ResourceType.TOPIC, rule) for _, renames in rules for rule in renames.rules]
+    found = [_renamed_by(ResourceType.TOPIC, rule) for _, renames in rules for rule in renames.rules]
     for resource in _sources(flow):
         name = "" if resource.name == WILDCARD else resource.name
         if resource.is_one:
@@ -226,16 +226,16 @@ def _remotes(flow: Flow) -> list[Resource]:
 
 
 def _remote_groups(flow: Flow) -> list[Resource]:
-    """The same of groups, which keep their names but for rules."""
-    found = [_by_rule(ResourceType.GROUP, rule) for rule in flow.group_renames.rules]
+    """Return the groups by their names on the target; only rename rules change them."""
+    found = [_renamed_by(ResourceType.GROUP, rule) for rule in flow.group_renames.rules]
     for resource in _resources(ResourceType.GROUP, flow.checkpoints.groups) if flow.checkpoints else ():
         name = flow.remote_group(resource.name) if resource.is_one else resource.name
         found.append(Resource(ResourceType.GROUP, name, resource.pattern))
     return list(dict.fromkeys(found))
 
 
-def _by_rule(kind: ResourceType, rule: Rename) -> Resource:
-    """What covers the names that a rule makes."""
+def _renamed_by(kind: ResourceType, rule: Rename) -> Resource:
+    """Return the resource that covers the names that a rename rule makes."""
     begins, is_whole = rule.stem
     if not begins:
         return Resource(kind, WILDCARD)
@@ -244,36 +244,36 @@ def _by_rule(kind: ResourceType, rule: Rename) -> Resource:
 
 def _resources(kind: ResourceType, names: Filter) -> list[Resource]:
     if not isinstance(names, NameFilter):
-        return [Resource(kind, WILDCARD)]  # a class of one's own may accept any name
+        return [Resource(kind, WILDCARD)]  # a custom filter class may accept any name
     return list(dict.fromkeys(covering(kind, pattern) for pattern in _alternatives(names.include)))
 
 
 def _alternatives(patterns: Sequence[str]) -> Iterator[str]:
-    """A list's patterns, and the parts of each that `|` separates; brackets keep them together."""
+    """Yield a list's patterns, split at `|` unless they have brackets or escapes."""
     for pattern in patterns:
         yield from pattern.split("|") if not re.search(r"[\\(\[]", pattern) else [pattern]
 
 
 def covering(kind: ResourceType, pattern: str) -> Resource:
-    """The name or prefix that covers a Java pattern. A dot that nothing repeats is taken for a dot."""
+    """Return the name or prefix that covers a Java pattern; a dot without a quantifier is taken literally."""
     text = pattern.strip()
-    plain = _ESCAPED.sub(lambda match: _MARKS.get(match[1], match[1]), text)
-    plain = _PLAIN_DOT.sub(_MARKS["."], plain)
+    plain = _ESCAPED.sub(lambda match: _PLACEHOLDERS.get(match[1], match[1]), text)
+    plain = _PLAIN_DOT.sub(_PLACEHOLDERS["."], plain)
     match = _META.search(plain)
     if match is None:
-        return Resource(kind, _unmarked(plain))
+        return Resource(kind, _without_placeholders(plain))
     stem = plain[: match.start()]
     if "|" in plain:
         stem = ""
     elif match[0] in "?*{":
-        stem = stem[:-1]  # what is repeated may be absent
-    stem = _unmarked(stem)
+        stem = stem[:-1]  # the quantified character may be absent
+    stem = _without_placeholders(stem)
     return Resource(kind, stem, Pattern.PREFIXED) if stem else Resource(kind, WILDCARD)
 
 
-_MARKS = {".": "\ue000"}
-"""Stand for characters that are meant as they are, while a pattern is looked at."""
+_PLACEHOLDERS = {".": "\ue000"}
+"""Placeholders for literal characters while a pattern is parsed."""
 
 
-def _unmarked(text: str) -> str:
-    return text.replace(_MARKS["."], ".")
+def _without_placeholders(text: str) -> str:
+    return text.replace(_PLACEHOLDERS["."], ".")

@@ -238,7 +238,7 @@ def test_with_the_rights_of_the_published_templates_it_mirrors_and_says_what_it_
     guarded.produce()
     mirror = guarded.mirror.start()
     guarded.wait_mirrored()
-    unproved = "what was copied cannot be proved: at-least-once"
+    unproved = "at-least-once: copied records cannot be verified"
     lacks = (
         f'Read on all topics that begin with "{guarded.prefix}" of "south": {unproved}',
         f'Write on topic "mm2-ledger.north.internal" of "south": the ledger is kept in "__{guarded.group}_offset"',

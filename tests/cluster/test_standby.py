@@ -214,7 +214,7 @@ def test_a_standby_takes_over_and_the_copy_stays_exact(primary: LabCluster, back
         second.wait_mirrored(pair.source, pair.target, timeout_s=SLOW_START_S)
 
         pair.forestall(second, 3)
-        second.wait_for(f"SECOND_WRITER: primary->backup {pair.topic}-0: 3 records of this flow stand in")
+        second.wait_for(f"SECOND_WRITER: primary->backup {pair.topic}-0: 3 records of this flow are in")
         assert f"the last other leader of the flow was host {HOST} (pid " in second.output
         second.wait_mirrored(pair.source, pair.target)
         assert pair.status()["losses"]

@@ -1,1 +1,1 @@
-"""Questions and orders to a cluster: topics, settings, access rules, groups and their commits, users."""
+"""Administers a cluster: topics, configs, ACLs, groups and their commits, users."""

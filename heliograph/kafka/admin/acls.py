@@ -1,6 +1,6 @@
-"""Access rules of a cluster: read, made and removed. No mirroring rules.
+"""Reads, creates and deletes a cluster's ACLs. Knows nothing of mirroring.
 
-Words are those of Kafka's own tools. A rule of a kind that is not known here, from a newer broker, is left out.
+Words are those of Kafka's own tools. An ACL of an unknown kind, from a newer broker, is left out.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
 
 WILDCARD = "*"
-"""As a literal name: every resource of the type. As a host: every host."""
+"""As a literal name it means every resource of the type, as a host every host."""
 CLUSTER_NAME = "kafka-cluster"
 AT_ONCE = 500
-"""Rules that are made or removed with one request."""
+"""Maximum number of ACLs created or deleted in one request."""
 _ANY = 1
 _DENY, _ALLOW = 2, 3
 _CLUSTER_AUTHORIZATION_FAILED = 31
@@ -63,12 +63,12 @@ _PATTERNS = dict(enumerate(Pattern, start=3))
 
 
 AclResource = tuple[ResourceType, Pattern, str]
-"""What a rule is on: its kind, how the name is meant, the name."""
+"""The resource of an ACL: type, pattern type and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """One rule; `allow` False denies. The cluster's own name is CLUSTER_NAME."""
+    """Holds one ACL; `allow` False denies. The cluster's own name is CLUSTER_NAME."""
 
     principal: str
     operation: Operation
@@ -89,7 +89,7 @@ class Acl:
 
 
 async def describe_acls(cluster: Cluster, *, node_id: int | None = None) -> tuple[Acl, ...]:
-    """Every rule as one broker knows it now. Raises NotAuthorized, or BrokerRefused where there is no authorizer."""
+    """Return every ACL as one broker knows it now. Raises NotAuthorized, or BrokerRefused if there is no authorizer."""
     request = messages.DescribeAclsRequest(
         resource_type_filter=_ANY,
         resource_name_filter=None,
@@ -103,13 +103,13 @@ async def describe_acls(cluster: Cluster, *, node_id: int | None = None) -> tupl
     if response.error_code:
         raise _refusal(cluster, response, "DescribeAcls", "grant Describe on the cluster")
     found = (
-        _maybe_acl(resource, resource.pattern_type, rule) for resource in response.resources for rule in resource.acls
+        _maybe_acl(resource, resource.pattern_type, acl) for resource in response.resources for acl in resource.acls
     )
     return tuple(acl for acl in found if acl is not None)
 
 
 async def maybe_describe_acls(cluster: Cluster) -> tuple[Acl, ...] | None:
-    """As `describe_acls`; None where there is no authorizer."""
+    """Do the same as `describe_acls`; return None if there is no authorizer."""
     try:
         return await describe_acls(cluster)
     except BrokerRefused as error:
@@ -119,7 +119,7 @@ async def maybe_describe_acls(cluster: Cluster) -> tuple[Acl, ...] | None:
 
 
 async def has_authorizer(cluster: Cluster) -> bool:
-    """Whether there are access rules at all; without them everybody may do everything."""
+    """Return whether the cluster has an authorizer; without one everybody may do everything."""
     request = messages.DescribeAclsRequest(
         resource_type_filter=_number(_RESOURCE_TYPES, ResourceType.CLUSTER),
         resource_name_filter=CLUSTER_NAME,
@@ -137,7 +137,7 @@ async def has_authorizer(cluster: Cluster) -> bool:
 
 
 async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, HeliographError | None]:
-    """Make rules; what became of each. One that is there already counts as made."""
+    """Create ACLs; return the outcome of each. One that exists already counts as created."""
     creation = messages.CreateAclsRequest.AclCreation
     request = messages.CreateAclsRequest(
         creations=[
@@ -158,11 +158,11 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Heliog
 
 
 async def delete_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, HeliographError | None]:
-    """Remove exactly these rules; what became of each. One that is not there counts as removed."""
-    rule = messages.DeleteAclsRequest.DeleteAclsFilter
+    """Delete exactly these ACLs; return the outcome of each. One that does not exist counts as deleted."""
+    acl_filter = messages.DeleteAclsRequest.DeleteAclsFilter
     request = messages.DeleteAclsRequest(
         filters=[
-            rule(
+            acl_filter(
                 resource_type_filter=_number(_RESOURCE_TYPES, acl.resource_type),
                 resource_name_filter=acl.name,
                 pattern_type_filter=_number(_PATTERNS, acl.pattern),
@@ -179,7 +179,7 @@ async def delete_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Heliog
 
 
 def _worst(result: Any) -> Any:
-    """Of a filter and the rules it matched, the part that went wrong."""
+    """Return the part of an answer that failed, of a filter and the ACLs it matched."""
     return next((part for part in (result, *(result.matching_acls or ())) if part.error_code), result)
 
 
@@ -188,7 +188,7 @@ def _outcome(
 ) -> dict[Acl, HeliographError | None]:
     if len(results) != len(acls):
         raise ProtocolError(
-            f"an answer to {request} has {len(results)} results for {len(acls)} rules", where=f'"{cluster.alias}"'
+            f"an answer to {request} has {len(results)} results for {len(acls)} ACLs", where=f'"{cluster.alias}"'
         )
     return {
         acl: _refusal(cluster, result, f"{request} to {acl}", "grant Alter on the cluster")
@@ -206,18 +206,18 @@ def _refusal(cluster: Cluster, result: Any, what: str, remedy: str) -> Heliograp
     return refused(result.error_code, what, where=where, message=result.error_message)
 
 
-def _maybe_acl(resource: Any, pattern: int, rule: Any) -> Acl | None:
-    known = (_OPERATIONS, rule.operation), (_RESOURCE_TYPES, resource.resource_type), (_PATTERNS, pattern)
-    if any(number not in words for words, number in known) or rule.permission_type not in (_DENY, _ALLOW):
+def _maybe_acl(resource: Any, pattern: int, acl: Any) -> Acl | None:
+    known = (_OPERATIONS, acl.operation), (_RESOURCE_TYPES, resource.resource_type), (_PATTERNS, pattern)
+    if any(number not in words for words, number in known) or acl.permission_type not in (_DENY, _ALLOW):
         return None
     return Acl(
-        principal=rule.principal,
-        operation=_OPERATIONS[rule.operation],
+        principal=acl.principal,
+        operation=_OPERATIONS[acl.operation],
         resource_type=_RESOURCE_TYPES[resource.resource_type],
         name=resource.resource_name,
         pattern=_PATTERNS[pattern],
-        host=rule.host,
-        allow=rule.permission_type == _ALLOW,
+        host=acl.host,
+        allow=acl.permission_type == _ALLOW,
     )
 
 
@@ -226,5 +226,5 @@ def _number(words: Mapping[int, StrEnum], word: StrEnum) -> int:
 
 
 def in_lots(acls: Sequence[Acl]) -> Iterator[Sequence[Acl]]:
-    """Split rules into requests of a size that brokers take."""
+    """Split ACLs into requests of a size that brokers accept."""
     return (acls[at : at + AT_ONCE] for at in range(0, len(acls), AT_ONCE))

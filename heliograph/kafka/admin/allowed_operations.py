@@ -1,8 +1,8 @@
-"""What we may do on a cluster: asked without changing anything.
+"""Asks what we may do on a cluster, without changing anything.
 
-Of a topic that is there the broker tells our operations itself (authorised-operations fields). Of one that is not, each
-operation is asked by a request that needs it and can do nothing: validated only, or for a topic that does not exist.
-The broker looks at the right first, so "not authorized" and "unknown topic" are the two answers.
+For an existing topic the broker tells our operations itself (authorized-operations fields). For one that does not
+exist, each operation is asked by a request that needs it and can do nothing: validated only, or for a topic that does
+not exist. The broker checks the right first, so "not authorized" and "unknown topic" are the two answers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _UNKNOWN_TOPIC = 3
 _CHUNK = 500
 _SET = 0
 _ANYTHING = ("retention.ms", "3600000")
-"""A setting that every topic takes, for requests that are only validated."""
+"""A config that every topic accepts, for requests that are only validated."""
 _NEED_DESCRIBE = (Operation.READ, Operation.WRITE, Operation.ALTER, Operation.DELETE, Operation.DESCRIBE)
-"""Rights that include Describe: whoever lacks that, lacks these."""
+"""Operations that include Describe: who lacks Describe lacks these."""
 
 
 async def allowed(cluster: Cluster, questions: Iterable[Question]) -> dict[Question, bool]:
-    """Whether we may; raises what keeps the cluster from answering."""
+    """Return for each question whether we may; raise what keeps the cluster from answering."""
     asked = list(dict.fromkeys(questions))
     if not await has_authorizer(cluster):
         return dict.fromkeys(asked, True)
@@ -50,7 +50,7 @@ async def allowed(cluster: Cluster, questions: Iterable[Question]) -> dict[Quest
 
 
 Codes = frozenset[int]
-"""Of authorised operations, as the protocol numbers them."""
+"""Authorized operations, as the protocol numbers them."""
 
 
 def _has(codes: Codes, operation: Operation) -> bool:
@@ -83,7 +83,7 @@ async def _ask_topics(cluster: Cluster, asked: Sequence[tuple[str, Operation]]) 
 
 
 async def _topic_states(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int, Codes]]:
-    """Error code and authorised operations of each topic."""
+    """Return error code and authorized operations of each topic."""
     topic_class = messages.MetadataRequest.MetadataRequestTopic
     found: dict[str, tuple[int, Codes]] = {}
     for at in range(0, len(names), _CHUNK):
@@ -125,7 +125,7 @@ async def _probe_read(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
 
 
 async def _probe_write(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
-    """With a batch that no broker takes, should the topic have been made meanwhile: its checksum is wrong."""
+    """Probe Write with a batch of a wrong checksum, which no broker appends should the topic exist by now."""
     batch = encode_batch([NewRecord(0, None, None)])
     batch[CRC_AT] ^= 0xFF
     topic = messages.ProduceRequest.TopicProduceData
@@ -199,7 +199,7 @@ _PROBES: dict[Operation, Callable[[Cluster, Sequence[str]], Awaitable[dict[str, 
 
 
 async def _ask_group(cluster: Cluster, name: str, operation: Operation) -> bool:
-    """Any broker tells whether we may, before it tells that it is not the group's coordinator."""
+    """Ask about a group; any broker checks the right before it answers that it is not the group's coordinator."""
     if operation is Operation.READ:
         response: Any = await cluster.call(
             messages.HeartbeatRequest(group_id=name, generation_id=0, member_id="", group_instance_id=None)

@@ -1,4 +1,4 @@
-"""Committed offsets of consumer groups: read, and written for groups without members. Made for thousands of groups."""
+"""Reads committed offsets of consumer groups, and commits for groups without members. Made for thousands of groups."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from heliograph.kafka.error_codes import error_name
 from heliograph.kafka.types import TopicPartition
 
 COMMIT_CONNECTIONS = 16
-"""A broker handles one request of a connection at a time, and may wait with a commit for its neighbours
+"""A broker handles one request of a connection at a time, and may delay a commit to batch it with others
 (group.coordinator.append.linger.ms): with 5 ms, 4,000 groups took 4 s on 8 connections and 2 s on 16."""
 COMMITS_PER_CONNECTION = 50
-"""Fewer are not worth another connection."""
+"""Fewer commits than this are not worth another connection."""
 
 _ALIVE = (22, 25, 27, 82, 110, 113)
-"""What a commit without a member meets in a group that has some: its generation, id, rebalance, instance, epoch."""
+"""Errors of a commit without a member in a group that has some: its generation, id, rebalance, instance, epoch."""
 _SEVERAL_FETCHES = 8
 
 
 class Commit(NamedTuple):
-    """A committed offset: the next one to read. A tuple, since there are many of them."""
+    """Holds a committed offset: the next one to read. A tuple, since there are many of them."""
 
     offset: int
     metadata: str = ""
@@ -50,7 +50,7 @@ class Commit(NamedTuple):
 async def fetch_commits(
     cluster: Cluster, groups: Collection[str], *, partitions: Collection[TopicPartition] | None = None
 ) -> Answers[dict[TopicPartition, Commit]]:
-    """The committed offsets of many groups, of all their partitions or of those given; an unknown group has none."""
+    """Return the committed offsets of many groups, of all partitions or those given; an unknown group has none."""
     topics = None if partitions is None else grouped((where.topic, where.partition) for where in partitions)
 
     async def fetch(node_id: int, group_ids: list[str]) -> Answers[dict[TopicPartition, Commit]]:
@@ -80,7 +80,7 @@ async def _fetch_several(
 async def _fetch_one(
     cluster: Cluster, topics: Mapping[str, Sequence[int]] | None, connection: Connection, group_ids: list[str]
 ) -> Answers[dict[TopicPartition, Commit]]:
-    """Before 3.0."""
+    """Fetch the commits of one group (brokers before 3.0)."""
     [group_id] = group_ids
     wanted = _wanted_topics(messages.OffsetFetchRequest.OffsetFetchRequestTopic, topics)
     request = messages.OffsetFetchRequest(group_id=group_id, topics=wanted, require_stable=False)
@@ -113,7 +113,8 @@ def _commits_of(cluster: Cluster, group_id: str, group: Any) -> Answers[dict[Top
 async def commit_offsets(cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, Commit]]) -> Answers[None]:
     """Commit for groups without members; a group that has some fails with `GroupAlive`.
 
-    A group that is not there is made. Of a group that fails, some partitions may be committed: those not named.
+    A group that does not exist is created. If a group fails, those of its partitions that the error does not name may
+    be committed.
     """
 
     async def commit(node_id: int, group_ids: list[str]) -> Answers[None]:
@@ -135,7 +136,7 @@ async def commit_offsets(cluster: Cluster, offsets: Mapping[str, Mapping[TopicPa
 async def _commit_share(
     cluster: Cluster, node_id: int, channel: str, offsets: Mapping[str, Mapping[TopicPartition, Commit]]
 ) -> Answers[None]:
-    """One request for each group, on one connection, one behind the other."""
+    """Send one request per group on one connection, up to `IN_FLIGHT` at a time."""
     codec = k08_offset_commit
     answers: Answers[None] = Answers()
     try:
@@ -176,7 +177,7 @@ async def _commit_share(
 def _check_commit(
     cluster: Cluster, group_id: str, results: Sequence[k08_offset_commit.CommitResult], *, expected: int
 ) -> None:
-    """Raises the first error of a commit's answer."""
+    """Raise the first error of a commit's answer."""
     for topic, partition, code in results:
         if code in _ALIVE:
             raise GroupAlive(

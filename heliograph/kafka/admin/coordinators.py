@@ -1,7 +1,7 @@
-"""Who coordinates which consumer group, and asking many groups' coordinators at once.
+"""Finds the coordinators of consumer groups, and asks those of many groups at once.
 
-Follows a coordinator that moves. Where the broker takes many groups in one request they go together, and where
-it does not the requests follow each other without waiting. A group that fails does not spoil the others.
+Follows a coordinator that moves. If the broker supports many groups in one request they go together, else the requests
+are pipelined. A group that fails does not affect the others.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ T = TypeVar("T")
 CHANNEL = "groups"
 RETRY_FOR_S = 15.0
 GROUPS_PER_REQUEST = 500
-"""An answer of some 50 kB, decoded within 10 ms."""
+"""Maximum number of groups per request: an answer of some 50 kB, decoded within 10 ms."""
 IN_FLIGHT = 32
-"""Requests on their way to one broker, or on one connection."""
+"""Maximum number of requests in flight to one broker, or on one connection."""
 MOST_KNOWN = 20_000
-"""So many groups' coordinators are remembered, or twice as many as are asked for."""
+"""Maximum number of coordinators that are remembered, or twice as many as are asked for."""
 NO_COORDINATOR = (14, 15, 16)
 _SEVERAL_COORDINATORS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers(Generic[T]):
-    """What became of each group that was asked for; it is in one of the two."""
+    """Holds the outcome of each group that was asked for, in one of the two."""
 
     found: dict[str, T] = field(default_factory=dict)
     failed: dict[str, HeliographError] = field(default_factory=dict)
 
     def the(self, group_id: str) -> T:
-        """The answer for one group; raises what failed."""
+        """Return the answer for one group; raise its error."""
         if group_id in self.failed:
             raise self.failed[group_id]
         return self.found[group_id]
@@ -50,7 +50,7 @@ class Answers(Generic[T]):
 async def at_coordinators(
     cluster: Cluster, groups: Iterable[str], ask: Callable[[int, list[str]], Awaitable[Answers[T]]]
 ) -> Answers[T]:
-    """Ask each group's coordinator; look for it again where it moved, does not answer or is not ready."""
+    """Ask each group's coordinator; find it again if it moved, does not answer or is not ready."""
     answers: Answers[T] = Answers()
     pending = list(groups)
     async for _ in tries():
@@ -86,7 +86,7 @@ async def _one_round(
 
 
 async def _find_coordinators(cluster: Cluster, group_ids: list[str]) -> Answers[int]:
-    """The broker of each group; those known are not asked for again."""
+    """Return the coordinator of each group; known ones are not asked for again."""
     known = cluster.coordinators
     unknown = [group_id for group_id in group_ids if group_id not in known]
     answers: Answers[int] = Answers()
@@ -112,7 +112,7 @@ async def _find_several(cluster: Cluster, connection: Connection, group_ids: lis
 
 
 async def _find_one(cluster: Cluster, connection: Connection, group_ids: list[str]) -> Answers[int]:
-    """Before 3.0."""
+    """Find the coordinator of one group (brokers before 3.0)."""
     [group_id] = group_ids
     request = messages.FindCoordinatorRequest(key_type=0, key=group_id)
     return _coordinator_of(cluster, group_id, await cluster.call_on(connection, request))
@@ -131,7 +131,7 @@ async def in_chunks(
     *,
     size: int = GROUPS_PER_REQUEST,
 ) -> Answers[T]:
-    """Some groups at a time, several requests on their way at once; what one request meets concerns its groups."""
+    """Ask for some groups at a time, several requests in flight; an error of a request concerns its groups only."""
     room = asyncio.Semaphore(IN_FLIGHT)
 
     async def ask_chunk(chunk: list[str]) -> Answers[T]:
@@ -150,7 +150,7 @@ async def in_chunks(
 
 
 def merged_answers(parts: Iterable[Answers[T]]) -> Answers[T]:
-    """Of a group that is in several the last counts."""
+    """Merge answers; for a group that is in several the last counts."""
     merged: Answers[T] = Answers()
     for part in parts:
         for group_id in merged.failed.keys() & part.found.keys():
@@ -174,7 +174,7 @@ def _may_pass(error: HeliographError) -> bool:
 
 
 async def tries() -> AsyncIterator[None]:
-    """Now, and again after growing pauses until time is up."""
+    """Yield now, and again after growing pauses until time is up."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + RETRY_FOR_S
     pause = 0.05

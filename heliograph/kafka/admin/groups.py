@@ -1,4 +1,4 @@
-"""Consumer groups of one cluster, classic and of the new protocol (KIP-848): listed and described."""
+"""Lists and describes the consumer groups of one cluster, classic ones and those of the new protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ CLASSIC, CONSUMER = "classic", "consumer"
 DEAD = "Dead"
 
 _CONSUMER_PROTOCOLS = ("consumer", "")
-"""The second: groups that never had members and only commit."""
+"""Protocol types of consumer groups; the second is that of groups that never had members and only commit."""
 _UNSUPPORTED_VERSION = 35
 _GROUP_ID_NOT_FOUND = 69
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group as its coordinator lists it."""
+    """Holds a group as its coordinator lists it."""
 
     group_id: str
     state: str
-    """Kafka's word; empty where the broker is older than 2.6."""
+    """Kafka's own word; empty if the broker is older than 2.6."""
     kind: str
-    """`classic` or `consumer`; empty where the broker is older than 3.8."""
+    """`classic` or `consumer`; empty if the broker is older than 3.8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class GroupDescription:
 
 
 async def list_groups(cluster: Cluster) -> dict[str, GroupListing]:
-    """All consumer groups, asked of every broker; raises if one does not answer.
+    """List all consumer groups, asked of every broker; raises if one does not answer.
 
-    Groups whose coordinator is away and has no replacement are missing, as is what we may not describe.
+    Groups whose coordinator is down and not replaced are missing, and so are groups that we may not describe.
     """
     await cluster.refresh([])
     nodes = list(cluster.catalogue.brokers)
@@ -104,12 +104,12 @@ def _listing(group: Any) -> GroupListing:
 
 
 def _kind(group: Any) -> str:
-    """KIP-848 lets a broker write it as it likes."""
+    """Return the group's type in lower case: KIP-848 leaves its case open."""
     return (getattr(group, "group_type", None) or "").lower()
 
 
 def _is_consumer_group(group: Any) -> bool:
-    """Not one of Connect, of a schema registry, of Kafka Streams' new protocol, or that shares its partitions."""
+    """Return whether it is a consumer group, not one of Connect, a schema registry, new Streams or share groups."""
     return (group.protocol_type or "") in _CONSUMER_PROTOCOLS and _kind(group) in (CLASSIC, CONSUMER, "")
 
 
@@ -117,9 +117,9 @@ def _is_consumer_group(group: Any) -> bool:
 
 
 async def describe_groups(cluster: Cluster, groups: Mapping[str, str]) -> Answers[GroupDescription]:
-    """State and members of groups, given with their kinds as listed; an unknown group is Dead.
+    """Return state and members of groups, given with their types as listed; an unknown group is Dead.
 
-    A group may change its kind, so one that is dead as the one kind is looked at as the other.
+    A group may change its type, so one that is dead as the one type is described as the other.
     """
 
     async def describe(node_id: int, group_ids: list[str]) -> Answers[GroupDescription]:
@@ -212,7 +212,7 @@ def _nobody(group_id: str) -> GroupDescription:
 
 
 def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions that a classic member has, in the consumers' own format; nothing where it is not that."""
+    """Return the partitions of a classic member, from the consumers' own format; none if it has another format."""
 
     def read_topic(view: memoryview, pos: int) -> tuple[list[TopicPartition], int]:
         topic, pos = read_name(view, pos, flexible=False)
@@ -221,7 +221,7 @@ def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
     view = memoryview(data)
     try:
-        _, pos = read_slice(view, 0, 2)  # the version; later ones only add at the end, where user data stands
+        _, pos = read_slice(view, 0, 2)  # the version; later ones only add fields at the end, where user data is
         topics, _ = read_array(view, pos, read_topic, flexible=False)
     except ProtocolError:
         return ()

@@ -1,4 +1,4 @@
-"""Passwords that a cluster keeps itself (SCRAM). Only a salted hash of one leaves this process."""
+"""Sets the passwords that a cluster keeps itself (SCRAM). Only a salted hash of one leaves this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SALT_BYTES = 24
 
 
 async def set_passwords(cluster: Cluster, passwords: Mapping[str, str]) -> None:
-    """Let users log in by SCRAM-SHA-256 and SCRAM-SHA-512, from now on with these. Raises BrokerRefused."""
+    """Set the users' passwords for SCRAM-SHA-256 and SCRAM-SHA-512. Raises BrokerRefused."""
     for mechanism, digest in _MECHANISMS.items():  # one request for each: a user may be in it once only
         upsertions = [_upsertion(user, password, mechanism, digest) for user, password in passwords.items()]
         request = messages.AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions)

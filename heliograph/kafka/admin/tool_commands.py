@@ -1,4 +1,4 @@
-"""Commands of Kafka's own tools, for an administrator who does by hand what we may not. Pure."""
+"""Writes commands of Kafka's own tools, for an administrator who does by hand what we may not do. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ADDRESS = "<address>"
 
 
 def create_topic_command(name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
-    """A number of -1 is left to the broker."""
+    """Return the command that creates a topic; a number of -1 is left to the broker."""
     words = ["kafka-topics.sh", "--bootstrap-server", _ADDRESS, "--create", "--topic", name]
     words += ["--partitions", str(partitions)] if partitions > 0 else []
     words += ["--replication-factor", str(replication_factor)] if replication_factor > 0 else []
@@ -24,7 +24,7 @@ def grow_topic_command(name: str, partitions: int) -> str:
 
 
 def alter_topic_command(name: str, changes: Mapping[str, str | None]) -> str:
-    """`changes` has the new value of each setting; None takes the topic's own away."""
+    """Return the command that changes a topic's configs; None deletes the topic's own value."""
     words = ["kafka-configs.sh", "--bootstrap-server", _ADDRESS, "--alter", "--entity-type", "topics"]
     words += ["--entity-name", name]
     added = [f"{key}={_listed(value)}" for key, value in changes.items() if value is not None]
@@ -35,7 +35,7 @@ def alter_topic_command(name: str, changes: Mapping[str, str | None]) -> str:
 
 
 def _listed(value: str) -> str:
-    """The tool separates settings by commas, and takes a value that has some in brackets."""
+    """Join configs for the tool, which separates them by commas and wants a value with commas in brackets."""
     return f"[{value}]" if "," in value else value
 
 

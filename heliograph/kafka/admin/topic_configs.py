@@ -1,4 +1,4 @@
-"""Settings of topics: read with where each comes from, and changed one by one. No mirroring rules."""
+"""Describes and changes the configs of topics, each with its source. Knows nothing of mirroring."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from heliograph.kafka.admin.topics import TOPIC_RESOURCE, describe_resources
 from heliograph.kafka.cluster import Cluster, refused
 
 AT_ONCE = 100
-"""Topics in one request: an answer has some 35 settings of each, and is read in 20 ms."""
+"""Maximum number of topics per request: an answer has some 35 configs for each, and is read in 20 ms."""
 _SET, _DELETE = 0, 1
 
 OF_TOPIC = 1
 OF_BROKER_FILE, OF_KAFKA = 4, 5
-"""Where a value comes from, as the protocol numbers it. Those between are set on brokers while they run."""
+"""Sources of a value, as the protocol numbers them. Those between are set on brokers while they run."""
 
 
 class ConfigEntry(NamedTuple):
-    """One setting of a topic as its cluster describes it."""
+    """Holds one config of a topic as its cluster describes it."""
 
     value: str | None
     """None if it is a secret, or if there is none."""
@@ -31,27 +31,27 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Set on the topic itself."""
+        """Return whether it is set on the topic itself."""
         return self.origin == OF_TOPIC
 
     @property
     def is_default(self) -> bool:
-        """Nobody set it while brokers run: it is Kafka's value, or that of a broker's file."""
+        """Return whether it is Kafka's default or from a broker's file: nobody set it while brokers run."""
         return self.origin in (OF_BROKER_FILE, OF_KAFKA)
 
 
 TopicConfigs = Mapping[str, ConfigEntry]
-"""All settings of one topic, by key."""
+"""All configs of one topic, by key."""
 
 
 class Described(NamedTuple):
     found: dict[str, TopicConfigs]
     refused: dict[str, HeliographError]
-    """Equal errors have equal texts, which do not name the topic."""
+    """Errors by topic; equal errors have equal texts, which do not name the topic."""
 
 
 async def describe_topics(cluster: Cluster, topics: Sequence[str]) -> Described:
-    """Every setting of each topic."""
+    """Describe every config of each topic."""
     described = Described({}, {})
     for at in range(0, len(topics), AT_ONCE):
         chunk = topics[at : at + AT_ONCE]
@@ -70,7 +70,7 @@ async def describe_topics(cluster: Cluster, topics: Sequence[str]) -> Described:
 async def alter_topics(
     cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, HeliographError | None]:
-    """Change settings of topics, and no others of theirs; what became of each topic. None takes a value away."""
+    """Change these configs of topics, and no others; return the outcome of each topic. None deletes a value."""
     results: dict[str, HeliographError | None] = {}
     names = list(changes)
     for at in range(0, len(names), AT_ONCE):

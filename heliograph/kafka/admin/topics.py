@@ -1,4 +1,4 @@
-"""Administrative questions and orders to one cluster. No mirroring rules."""
+"""Creates topics and partitions, reads offsets and configs of one cluster. Knows nothing of mirroring."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 _TOPIC_ALREADY_EXISTS, _INVALID_PARTITIONS = 36, 37
 _MAX_NEW_PARTITIONS = 1000
-"""Of all topics in one request: a controller refuses to make 10,000 at once."""
+"""Maximum number of new partitions per request, all topics together: a controller refuses 10,000 at once."""
 _RETRIES = 20
 _CONSUMER = -1
-"""Who asks is no replica."""
+"""The replica id of a consumer."""
 _REMEMBERING_VERSION = 3
-"""Of InitProducerId: it came with KIP-360, in 2.5."""
+"""The version of InitProducerId that came with KIP-360, in 2.5."""
 _UNKNOWN_LEADER = 5
 _NETWORK_EXCEPTION = 13
 _UNKNOWN_LEADER_EPOCH = 75
@@ -39,7 +39,7 @@ class OffsetAnswer(NamedTuple):
 
 
 DEPOSED = OffsetAnswer(_UNKNOWN_LEADER_EPOCH, -1, -1)
-"""In the place of what a leader of an older epoch answers."""
+"""Replaces the answer of a leader of an older epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def command(self) -> str:
-        """How an administrator makes it."""
+        """Return the command with which an administrator creates it."""
         return create_topic_command(
             self.name, partitions=self.partitions, replication_factor=self.replication_factor, configs=self.configs
         )
@@ -64,12 +64,12 @@ async def list_offsets(
     read_committed: bool = False,
     unreplicated: bool = False,
 ) -> dict[TopicPartition, OffsetAnswer]:
-    """Earliest or latest offset of each partition, asked of the leaders only.
+    """Return the earliest or latest offset of each partition, asked of the leaders only.
 
-    `unreplicated` counts what the leader has appended and its followers do not have yet: brokers tell that to who
-    asks with a replica's number. A partition that has no leader now, or whose leader refuses or is silent, is in the
-    answer with an error code. The leader's epoch that the metadata knows is named, and a broker that leads under
-    another one refuses; one that answers under an older one all the same is not believed.
+    `unreplicated` includes what the leader has appended and its followers do not have yet: brokers tell that to
+    requests with a replica id. A partition that has no leader now, or whose leader refuses or does not answer, gets an
+    error code. The request names the leader epoch of the metadata, and a broker that leads in another epoch refuses it;
+    an answer from an older epoch is dropped.
     """
     by_leader: dict[int, list[TopicPartition]] = {}
     answers: dict[TopicPartition, OffsetAnswer] = {}
@@ -146,7 +146,7 @@ async def _list_at(
 async def end_offsets(
     cluster: Cluster, wanted: Sequence[TopicPartition], *, timestamp: int = LATEST, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """As `list_offsets`, but waits for leaders that move and raises when one stays away."""
+    """Do the same as `list_offsets`, but wait for leaders that move, and raise if one stays away."""
     for attempt in range(_RETRIES):
         answers = await list_offsets(cluster, wanted, timestamp, read_committed=read_committed)
         bad = {partition: answer for partition, answer in answers.items() if answer.error_code}
@@ -161,7 +161,7 @@ async def end_offsets(
 
 
 async def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[str, HeliographError | None]:
-    """Create topics; what became of each. A topic that is there already counts as made."""
+    """Create topics; return the outcome of each. A topic that exists already counts as created."""
     by_name = {topic.name: topic for topic in topics}
     results: dict[str, HeliographError | None] = {}
     for names in _in_portions({topic.name: topic.partitions for topic in topics}):
@@ -193,7 +193,7 @@ async def _create(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[str, Hel
 
 
 async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, HeliographError | None]:
-    """Grow topics to the given numbers of partitions; what became of each. One that has as many counts as grown."""
+    """Add partitions up to the given numbers; return the outcome of each topic. One that has as many counts as done."""
     topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
     results: dict[str, HeliographError | None] = {}
     for names in _in_portions(counts):
@@ -209,7 +209,7 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
 
 
 def _in_portions(counts: Mapping[str, int]) -> Iterator[list[str]]:
-    """Topics for one request each, by their numbers of partitions."""
+    """Split topics into requests, by their numbers of partitions."""
     names: list[str] = []
     size = 0
     for name, count in counts.items():
@@ -225,7 +225,7 @@ def _in_portions(counts: Mapping[str, int]) -> Iterator[list[str]]:
 def _outcome(
     cluster: Cluster, request: str, answers: Iterable[Any], done: str, by_hand: Mapping[str, str], *, fine: int
 ) -> dict[str, HeliographError | None]:
-    """By topic; an administrator can have `by_hand` done what is refused to us."""
+    """Return the outcome by topic; `by_hand` is the command for an administrator if we may not do it."""
     return {
         answer.name: None
         if answer.error_code in (0, fine)
@@ -241,12 +241,12 @@ def _outcome(
 
 
 async def topic_configs(cluster: Cluster, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The given configuration keys of each topic; a topic we may not describe is left out."""
+    """Return the given configs of each topic; a topic that we may not describe is left out."""
     return await _configs(cluster, TOPIC_RESOURCE, topics, keys)
 
 
 async def broker_configs(cluster: Cluster, keys: Sequence[str], *, node_id: int | None = None) -> dict[str, str] | None:
-    """The given keys of one broker, which new topics begin with; None if we may not describe it."""
+    """Return the given configs of one broker, which new topics inherit; None if we may not describe it."""
     node_id = min(cluster.catalogue.brokers) if node_id is None else node_id  # it answers for itself alone
     found = await _configs(cluster, BROKER_RESOURCE, [str(node_id)], keys, node_id=node_id)
     return found.get(str(node_id))
@@ -265,7 +265,7 @@ async def _configs(
 async def describe_resources(
     cluster: Cluster, kind: int, names: Sequence[str], keys: Sequence[str] | None, *, node_id: int | None = None
 ) -> list[Any]:
-    """The answers to DescribeConfigs for some keys of each resource; None: all keys."""
+    """Return the answers to DescribeConfigs for some keys of each resource; None means all keys."""
     resource = messages.DescribeConfigsRequest.DescribeConfigsResource
     wanted = None if keys is None else list(keys)
     request = messages.DescribeConfigsRequest(
@@ -278,7 +278,7 @@ async def describe_resources(
 
 
 async def new_producer_id(cluster: Cluster) -> int:
-    """A producer id that nobody has had before."""
+    """Return a producer id that nobody has had before."""
     for attempt in range(_RETRIES):
         response = await cluster.call(
             messages.InitProducerIdRequest(
@@ -294,6 +294,6 @@ async def new_producer_id(cluster: Cluster) -> int:
 
 
 async def forgets_producers(cluster: Cluster) -> bool:
-    """Whether its brokers, older than 2.5, refuse a producer whose records are gone from the log."""
+    """Return whether its brokers, older than 2.5, refuse a producer whose records are gone from the log."""
     connection = await cluster.any_connection()
     return connection.versions.get(messages.InitProducerIdRequest.API_KEY, (0, 0))[1] < _REMEMBERING_VERSION

@@ -1,1 +1,1 @@
-"""Hand-written codecs of the hot requests: one file per request, bytes in, bytes out."""
+"""Encodes and decodes the hot requests by hand: one file per request, bytes in, bytes out."""

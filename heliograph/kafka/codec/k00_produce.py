@@ -1,4 +1,4 @@
-"""Produce (api key 0), versions 8, 10 and 13.
+"""Encodes and decodes Produce (api key 0), versions 8, 10 and 13.
 
 * v8: topics by name, fixed-size lengths; record errors and message (KIP-467). For brokers from 2.4 on.
 * v10: flexible (KIP-482, since v9), leader hints in tagged fields (KIP-951). v11 and v12 add
@@ -58,7 +58,7 @@ _PLAIN_RESULT = struct.Struct(">ihqqqBBB")
 
 
 class ProducePartition(NamedTuple):
-    """One batch for one partition, whole or in slices that are sent one after the other."""
+    """Holds one batch for one partition, whole or in slices that are sent one after the other."""
 
     partition: int
     batch: Buffer | list[Buffer] | tuple[Buffer, ...]
@@ -110,9 +110,9 @@ def encode_produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """The whole request, size prefix included, as buffers for one gathering write.
+    """Encode the whole request, size prefix included, as buffers for one gathering write.
 
-    The batches are passed on as they are; only what stands between them is made here.
+    The batches are passed on as they are; only the bytes between them are made here.
     """
     _check_version(version)
     flexible = is_flexible(version)

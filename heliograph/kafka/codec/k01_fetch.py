@@ -1,4 +1,4 @@
-"""Fetch (api key 1), versions 11, 13 and 16, without fetch sessions.
+"""Encodes and decodes Fetch (api key 1), versions 11, 13 and 16, without fetch sessions.
 
 * v11: topics by name; `rack_id` and the preferred read replica (KIP-392). For brokers from 2.4 on.
 * v12: flexible (KIP-482), last fetched epoch and diverging epoch (KIP-595).
@@ -66,7 +66,7 @@ _NO_RECORDS = memoryview(b"")
 
 
 class FetchPartition(NamedTuple):
-    """What to fetch of one partition; `leader_epoch` -1 means: do not check."""
+    """Says what to fetch of one partition; `leader_epoch` -1 means that it is not checked."""
 
     partition: int
     offset: int
@@ -81,14 +81,14 @@ class AbortedTransaction(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Our log and the leader's part at `end_offset`, the end of this leader epoch."""
+    """Holds the point where our log and the leader's diverge: `end_offset`, the end of this leader epoch."""
 
     leader_epoch: int
     end_offset: int
 
 
 class FetchedPartition(NamedTuple):
-    """`records` is a slice of the answer, not a copy, and maybe empty."""
+    """Holds one partition's answer; `records` is a slice of the answer, not a copy, and may be empty."""
 
     partition: int
     error_code: int
@@ -125,7 +125,7 @@ def uses_topic_ids(version: int) -> bool:
 
 
 def tells_divergence(version: int) -> bool:
-    """Whether the broker compares the epoch before the offset with that of its log."""
+    """Return whether the broker compares the epoch before the offset with that of its log."""
     return version >= 12
 
 
@@ -141,7 +141,7 @@ def encode_fetch_request(
     isolation_level: int = READ_UNCOMMITTED,
     rack_id: str = "",
 ) -> bytes:
-    """The whole request, size prefix included."""
+    """Encode the whole request, size prefix included."""
     _check_version(version)
     flexible = is_flexible(version)
     parts = [
@@ -193,7 +193,7 @@ def decode_fetch_response(view: memoryview, version: int) -> FetchResponse:
 
 
 def _read_flexible_partitions(view: memoryview, pos: int, count: int) -> tuple[list[FetchedPartition], int]:
-    """Partitions of one topic and the topic's tags; about 1 us for an idle partition."""
+    """Read the partitions of one topic and the topic's tags; about 1 us for an idle partition."""
     unpack, size = _IDLE_RESULT.unpack_from, _IDLE_RESULT.size
     partitions = []
     last_start = len(view) - size

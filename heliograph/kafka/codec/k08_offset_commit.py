@@ -1,4 +1,4 @@
-"""OffsetCommit (api key 8), versions 8 and 9.
+"""Encodes and decodes OffsetCommit (api key 8), versions 8 and 9.
 
 * v8: flexible (KIP-482). For brokers from 2.4 on.
 * v9: the same bytes; the broker may name a member's epoch as the fault (KIP-848). v10 names topics by id.
@@ -36,7 +36,7 @@ VERSIONS = (8, 9)
 
 _SIZE = struct.Struct(">i")
 _NO_MEMBER = struct.pack(">i", -1) + encode_compact_string("") + encode_compact_string(None)
-"""Generation, member id, instance id."""
+"""Generation, member id and instance id of a commit without a member."""
 _POSITION = struct.Struct(">iqi")
 _RESULT = struct.Struct(">ihB")
 
@@ -67,7 +67,7 @@ def encode_offset_commit_request(
     correlation_id: int,
     client_id: str | None,
 ) -> bytearray:
-    """The whole request, size prefix included."""
+    """Encode the whole request, size prefix included."""
     _check_version(version)
     out = bytearray(_SIZE.size)
     out += encode_request_header(API_KEY, version, correlation_id=correlation_id, client_id=client_id, flexible=True)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (api key 69), versions 0 and 1: groups of the new protocol (KIP-848).
+"""Encodes and decodes ConsumerGroupDescribe (api key 69), versions 0 and 1: the new group protocol (KIP-848).
 
 * v0: 3.7 in preview, 4.0 for good. * v1: a member's type (KIP-1099), which nobody here asks for.
 
@@ -43,7 +43,7 @@ class DescribedMember(NamedTuple):
     client_id: str
     client_host: str
     partitions: tuple[tuple[str, int], ...]
-    """What it has now, not what it is to have."""
+    """The current assignment, not the target assignment."""
 
 
 class DescribedGroup(NamedTuple):
@@ -62,7 +62,7 @@ class DescribeResponse(NamedTuple):
 def encode_consumer_group_describe_request(
     version: int, group_ids: Sequence[str], *, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """The whole request, size prefix included; the rights that we have on the groups are not asked for."""
+    """Encode the whole request, size prefix included; our authorized operations are not asked for."""
     _check_version(version)
     body = b"".join(
         (

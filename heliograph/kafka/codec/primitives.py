@@ -1,9 +1,8 @@
-"""Building blocks of Kafka's wire format: varints, strings, arrays, tagged fields, headers.
+"""Encodes and decodes single values of Kafka's wire format: varints, strings, arrays, tagged fields, headers.
 
-Owns the encoding of single values. Readers take a buffer and a position and
-return the value with the position after it; every length is checked against
-what is left, and whatever does not fit is a `ProtocolError`. Knows no request,
-no socket and no topic.
+Readers take a buffer and a position and return the value with the position after it;
+every length is checked against what is left, and whatever does not fit is a
+`ProtocolError`. Knows no request, no socket and no topic.
 
 Request header v1 (api key, version, correlation id, client id) and v2 (the same
 and tagged fields); response header v0 (correlation id) and v1 (and tagged
@@ -21,7 +20,7 @@ from heliograph.errors import ProtocolError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 TopicKey: TypeAlias = str | UUID
-"""How a request names a topic: by name in older versions, by id in newer ones."""
+"""A request's name for a topic: the name in older versions, the id in newer ones."""
 
 NO_TAGS = b"\x00"
 
@@ -33,14 +32,14 @@ _T = TypeVar("_T")
 
 
 class LeaderEpoch(NamedTuple):
-    """The leader a broker points to instead of itself (KIP-951)."""
+    """Holds the leader that a broker names instead of itself (KIP-951)."""
 
     leader_id: int
     leader_epoch: int
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a leader named by `LeaderEpoch` listens (KIP-951)."""
+    """Holds the address of a leader named by `LeaderEpoch` (KIP-951)."""
 
     node_id: int
     host: str
@@ -49,7 +48,7 @@ class NodeEndpoint(NamedTuple):
 
 
 def malformed(what: str, *, position: int | None = None) -> ProtocolError:
-    """The error for bytes that are not what the protocol says."""
+    """Make the error for bytes that do not follow the protocol."""
     return ProtocolError(what, why="the answer is malformed, truncated or of another version", position=position)
 
 
@@ -63,7 +62,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed number, zigzag first: as records use it for lengths and deltas."""
+    """Encode a signed number as a zigzag varint, as records use it for lengths and deltas."""
     return encode_uvarint((value << 1) ^ (value >> 63))
 
 
@@ -99,7 +98,7 @@ def encode_topic(topic: TopicKey, *, flexible: bool) -> bytes:
 
 
 def encode_count(count: int, *, flexible: bool) -> bytes:
-    """The element count before an array."""
+    """Encode the element count before an array."""
     return encode_uvarint(count + 1) if flexible else _I32.pack(count)
 
 
@@ -118,7 +117,7 @@ def read_i32(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def read_slice(view: memoryview, pos: int, size: int) -> tuple[memoryview, int]:
-    """The next `size` bytes, not copied."""
+    """Return the next `size` bytes, not copied."""
     end = pos + size
     if size < 0 or end > len(view):
         raise malformed(f"a field of {size} bytes does not fit in the {len(view) - pos} left", position=pos)
@@ -137,7 +136,7 @@ def read_compact_string(view: memoryview, pos: int) -> tuple[str | None, int]:
 
 
 def read_name(view: memoryview, pos: int, *, flexible: bool) -> tuple[str, int]:
-    """A string that must not be null."""
+    """Read a string that must not be null."""
     text, end = read_compact_string(view, pos) if flexible else read_string(view, pos)
     if text is None:
         raise malformed("a name is null", position=pos)
@@ -152,9 +151,9 @@ def read_topic(view: memoryview, pos: int, *, by_id: bool, flexible: bool) -> tu
 
 
 def read_count(view: memoryview, pos: int, *, flexible: bool) -> tuple[int, int]:
-    """The element count before an array; -1 is a null array.
+    """Read the element count before an array; -1 is a null array.
 
-    An element takes a byte at least, so a count beyond the bytes left is refused
+    An element takes at least a byte, so a count beyond the bytes left is refused
     before anybody loops over it.
     """
     if flexible:
@@ -170,7 +169,7 @@ def read_count(view: memoryview, pos: int, *, flexible: bool) -> tuple[int, int]
 def read_array(
     view: memoryview, pos: int, read_element: Callable[[memoryview, int], tuple[_T, int]], *, flexible: bool
 ) -> tuple[tuple[_T, ...], int]:
-    """Elements one by one; a null array is empty."""
+    """Read the elements of an array; a null array is empty."""
     count, pos = read_count(view, pos, flexible=flexible)
     elements = []
     for _ in range(count):
@@ -180,7 +179,7 @@ def read_array(
 
 
 def read_tags(view: memoryview, pos: int) -> tuple[dict[int, memoryview], int]:
-    """Tagged fields as raw slices; the caller picks those it knows."""
+    """Read tagged fields as raw slices; the caller picks those it knows."""
     count, pos = read_uvarint(view, pos)
     tags: dict[int, memoryview] = {}
     for _ in range(count):
@@ -191,7 +190,7 @@ def read_tags(view: memoryview, pos: int) -> tuple[dict[int, memoryview], int]:
 
 
 def read_response_header(view: memoryview, *, flexible: bool) -> tuple[int, int]:
-    """Correlation id and the position of the body."""
+    """Return correlation id and the position of the body."""
     correlation_id, pos = read_i32(view, 0)
     if flexible:
         _, pos = read_tags(view, pos)
@@ -213,13 +212,13 @@ def parse_endpoints(tags: dict[int, memoryview], tag: int) -> tuple[NodeEndpoint
 
 
 def require_end(view: memoryview, pos: int) -> None:
-    """Bytes left over mean that something was read wrongly."""
+    """Raise if bytes are left over: something was read wrongly."""
     if pos != len(view):
         raise malformed(f"{len(view) - pos} bytes are left over", position=pos)
 
 
 def slices(buffers: Buffer | list[Buffer] | tuple[Buffer, ...]) -> Iterator[Buffer]:
-    """One buffer or several, as several."""
+    """Return one buffer or several, as several."""
     if isinstance(buffers, (list, tuple)):
         yield from buffers
     else:

@@ -1,1 +1,1 @@
-"""How a cluster is reached safely: TLS, SASL, key and trust stores, tokens, from Java's client keys."""
+"""Secures connections to a cluster: TLS, SASL, key and trust stores, tokens, from Java's client keys."""

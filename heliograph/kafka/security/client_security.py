@@ -1,7 +1,7 @@
-"""How a cluster is reached: protocol, TLS context and login, from Java's client keys.
+"""Holds how a cluster is reached: protocol, TLS context and login, from Java's client keys.
 
-Made from plain texts, so that it can travel to a Spark task. Secrets that are only referred to are looked up, and
-stores are read, when a connection is opened: what was replaced meanwhile counts from the next connection on.
+Made from plain texts, so that it can be sent to a Spark task. Placeholders for secrets are resolved, and stores are
+read, when a connection is opened: a replaced secret or store counts from the next connection on.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _STORE_KEYS = (
 
 
 class SecretSource(Protocol):
-    """Looks up the secrets that a text refers to; goes wherever the settings go."""
+    """Resolves the secrets that a text refers to; it is sent wherever the settings are."""
 
     def read(self, key: str, text: str) -> str:
-        """The value of a key, from the text as written; raises StoreUnusable."""
+        """Return the value of a key, from the text as written; raises StoreUnusable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Of one cluster, or of one role on it."""
+    """Holds the security settings of one cluster, or of one role on it."""
 
     protocol: str = "PLAINTEXT"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further keys, whose values have placeholders to be looked up each time."""
+    """Further keys, whose values have placeholders that are resolved each time."""
     reader: SecretSource | None = field(default=None, repr=False)
 
     @property
@@ -59,11 +59,11 @@ class Security:
 
     @property
     def checks_host(self) -> bool:
-        """Java: an empty algorithm switches the check off."""
+        """Return whether the host name is checked; as in Java an empty algorithm switches it off."""
         return bool(self.properties.get("ssl.endpoint.identification.algorithm", "https").strip())
 
     def current(self) -> dict[str, str]:
-        """All keys, with the secrets as they are now."""
+        """Return all keys, with the secrets as they are now."""
         if self.reader is None:
             return dict(self.properties)
         return {**self.properties, **{key: self.reader.read(key, text) for key, text in self.references.items()}}
@@ -72,7 +72,7 @@ class Security:
         return read_login(self.current(), where=where) if self.uses_sasl else None
 
     def user(self, *, where: str) -> str:
-        """Who we are to the brokers, as their access rules have it, unless they map names."""
+        """Return our principal as the brokers' ACLs name it, unless they map names."""
         login = self.login(where=where)
         if login is not None:
             return f"User:{login.user or '<user>'}"
@@ -80,7 +80,7 @@ class Security:
         return f"User:{identity.subject}" if identity is not None else "User:ANONYMOUS"
 
     def stamp(self) -> tuple[object, ...]:
-        """Changes when a store file or a password of one does; as secret as they are."""
+        """Return a value that changes when a store file or its password does; it is as secret as they are."""
         current = self.current()
         found: list[object] = [current.get(key) for key in _STORE_KEYS]
         for key in _FILES:
@@ -92,7 +92,7 @@ class Security:
         return tuple(found)
 
     def inlined(self, *, where: str) -> Security:
-        """The same without files and placeholders: for a process on a machine that has neither."""
+        """Return the same settings without files and placeholders, for a process on a machine that has neither."""
         current = self.current()
         kept = {key: value for key, value in current.items() if key not in _STORE_KEYS}
         if self.uses_tls:
@@ -108,14 +108,14 @@ class Security:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether there is more in it than certificates to trust."""
+        """Return whether it holds more than certificates to trust."""
         own = ("ssl.keystore.location", "ssl.keystore.key")
         return self.uses_sasl or (
             self.uses_tls and any(self.properties.get(key) or self.references.get(key) for key in own)
         )
 
     def context(self, *, where: str) -> ssl.SSLContext:
-        """A TLS context; raises StoreUnusable or ConfigError."""
+        """Return a TLS context; raises StoreUnusable or ConfigError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.checks_host
         context.verify_mode = ssl.CERT_REQUIRED
@@ -177,15 +177,17 @@ PLAINTEXT = Security()
 
 
 def openssl_name(java: str) -> str:
-    """`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` as OpenSSL calls it."""
+    """Return OpenSSL's name of a cipher suite such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`."""
     name = java.removeprefix("TLS_").replace("_WITH_", "-").replace("_", "-")
     return re.sub(r"AES-(128|256)", r"AES\1", name).removeprefix("RSA-")
 
 
 @contextlib.contextmanager
 def _as_file(identity: Identity) -> Iterator[str]:
-    """Certificate and key as a file, which Python's TLS insists on: in memory where the system has that, else one
-    that only we can read, gone as soon as it was read."""
+    """Yield certificate and key as a file, which Python's TLS requires.
+
+    The file is in memory if the system supports that, else only we can read it, and it is deleted after use.
+    """
     content = identity.key + identity.certificates
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("heliograph-key", os.MFD_CLOEXEC)

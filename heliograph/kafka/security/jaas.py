@@ -1,4 +1,4 @@
-"""`sasl.jaas.config`: Java's line with a login module and its options. Pure."""
+"""Reads and writes `sasl.jaas.config`: Java's line with a login module and its options. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Jaas:
 
     @property
     def short_name(self) -> str:
-        """The class without its package."""
+        """The class name without its package."""
         return self.module.rpartition(".")[2]
 
 
 def format_jaas(module: str, options: Mapping[str, str]) -> str:
-    """The line that `parse_jaas` reads, and Java."""
+    """Return the line that `parse_jaas`, and Java, read."""
     words = [f'{name}="{_escaped(value)}"' for name, value in options.items()]
     return " ".join([module, "required", *words]) + ";"
 
@@ -34,7 +34,7 @@ def _escaped(value: str) -> str:
 
 
 def parse_jaas(text: str, *, where: str) -> Jaas:
-    """One login module; values may be quoted or not, and the semicolon at the end may be missing."""
+    """Parse one login module; values may be quoted or not, and the semicolon at the end may be missing."""
     tokens = _tokens(text, where)
     words = [value for _, value in tokens]
     ends = [index for index, token in enumerate(tokens) if token == ("mark", ";")]
@@ -69,7 +69,7 @@ def _tokens(text: str, where: str) -> list[tuple[str, str]]:
 
 
 def _refusal(why: str, where: str) -> ConfigError:
-    """Never shows the text: it has passwords."""
+    """Make an error that does not show the text: it has passwords."""
     return ConfigError(
         "sasl.jaas.config cannot be read", where=where, why=why, remedy='Module required username="u" password="p";'
     )

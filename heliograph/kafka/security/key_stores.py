@@ -1,7 +1,7 @@
-"""Trust and key stores in every form that Java's users have: JKS, PKCS12 and PEM, in a file or in the value itself.
+"""Reads trust and key stores in every form of Java's clients: JKS, PKCS12 and PEM, in a file or in the value itself.
 
-From the client keys `ssl.truststore.*` and `ssl.keystore.*` to PEM, which is what Python's TLS takes. Reads files
-each time it is asked, so that a store that was replaced is noticed; keeps nothing and writes nothing.
+Turns the client keys `ssl.truststore.*` and `ssl.keystore.*` into PEM, which Python's TLS takes. Reads files each time
+it is asked, so that a replaced store is noticed; keeps nothing and writes nothing.
 
 Whatever a parser raises becomes StoreUnusable, without its cause: that may show a password or a key.
 """
@@ -31,10 +31,10 @@ from cryptography.hazmat.primitives.serialization import (
 from heliograph.errors import StoreUnusable
 
 MAX_STORE_BYTES = 4 * 1024 * 1024
-"""Java's own store with every public authority has 0.2 MB."""
+"""Maximum size of a store; Java's own store with every public authority has 0.2 MB."""
 MAX_ITERATIONS = 5_000_000
-"""Of the hashing that makes a key from a password: Java does 10,000, OWASP asks for 600,000; a damaged or hostile
-store may ask for hours."""
+"""Maximum iterations of the hashing that makes a key from a password: Java does 10,000, OWASP asks for 600,000; a
+damaged or hostile store may ask for hours."""
 _JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _PEM_LABEL = re.compile(rb"([A-Z0-9 ]{1,40})-----")
 TYPES = ("JKS", "PKCS12", "PEM")
@@ -42,41 +42,41 @@ TYPES = ("JKS", "PKCS12", "PEM")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A client's certificate, with its chain, and key."""
+    """Holds a client's certificate, with its chain, and key."""
 
     certificates: bytes
-    """PEM, the client's own first."""
+    """PEM, the client's own certificate first."""
     key: bytes = field(repr=False)
-    """PEM, not encrypted: never to be written to a file that others can read."""
+    """PEM, not encrypted: must never be written to a file that others can read."""
 
     @property
     def subject(self) -> str:
-        """The name in the client's own certificate, as brokers write it."""
+        """The subject of the client's own certificate, as brokers write it."""
         return x509.load_pem_x509_certificate(self.certificates).subject.rfc4514_string()
 
 
 def load_trusted(properties: Mapping[str, str], *, where: str) -> bytes | None:
-    """The certificates to trust, as PEM; None means those of the system."""
+    """Return the certificates to trust, as PEM; None means those of the system."""
     inline = properties.get("ssl.truststore.certificates", "").strip()
     if inline:
         return _pem_certificates(_bytes(inline), f"{where} ssl.truststore.certificates")
     opened = _open(properties, "ssl.truststore", where)
     if opened is None:
         return None
-    content, kind, password, place, password_key = opened
+    content, kind, password, origin, password_key = opened
     if kind == "PEM":
-        return _pem_certificates(content, place)
+        return _pem_certificates(content, origin)
     if kind == "JKS":
-        found = _jks(content, password, place, password_key).trusted(place)
+        found = _jks(content, password, origin, password_key).trusted(origin)
     else:
-        found = _pkcs12(content, password, place, password_key).certificates
+        found = _pkcs12(content, password, origin, password_key).certificates
     if not found:
-        raise StoreUnusable("the store has no trusted certificate", where=place)
+        raise StoreUnusable("the store has no trusted certificate", where=origin)
     return b"".join(found)
 
 
 def load_identity(properties: Mapping[str, str], *, where: str) -> Identity | None:
-    """The client's certificate and key; None if there is none."""
+    """Return the client's certificate and key; None if there is none."""
     key_password = _password(properties, "ssl.key.password", where)
     chain, key = (properties.get(f"ssl.keystore.{name}", "").strip() for name in ("certificate.chain", "key"))
     if chain or key:
@@ -84,26 +84,26 @@ def load_identity(properties: Mapping[str, str], *, where: str) -> Identity | No
     opened = _open(properties, "ssl.keystore", where)
     if opened is None:
         return None
-    content, kind, password, place, password_key = opened
+    content, kind, password, origin, password_key = opened
     if kind == "PEM":
-        return _pem_identity(content, key_password or password, place)
+        return _pem_identity(content, key_password or password, origin)
     if kind == "JKS":
-        return _jks(content, password, place, password_key).identity(key_password or password, place)
-    return _pkcs12(content, password, place, password_key).identity(place)
+        return _jks(content, password, origin, password_key).identity(key_password or password, origin)
+    return _pkcs12(content, password, origin, password_key).identity(origin)
 
 
 class _Opened(NamedTuple):
-    """A store's file, not yet parsed."""
+    """Holds a store's bytes, not yet parsed."""
 
     content: bytes
     kind: str
     password: str | None
-    place: str
+    origin: str
     password_key: str
 
 
 def _open(properties: Mapping[str, str], prefix: str, where: str) -> _Opened | None:
-    """The file that `<prefix>.location` names; None if it names none."""
+    """Return the file that `<prefix>.location` names; None if it names none."""
     location = properties.get(f"{prefix}.location", "").strip()
     if not location:
         return None
@@ -114,7 +114,7 @@ def _open(properties: Mapping[str, str], prefix: str, where: str) -> _Opened | N
 
 
 def _password(properties: Mapping[str, str], key: str, where: str) -> str | None:
-    """Half a surrogate pair is no UTF-8, and at NUL the library for PKCS12 gives up with the password on stderr."""
+    """Return a password that is fit to use: at NUL the PKCS12 library writes it to stderr, surrogates are no UTF-8."""
     password = properties.get(key) or None
     if password is not None and re.search("[\0\ud800-\udfff]", password):
         raise StoreUnusable(f"{key} has characters that no password can have", where=where)
@@ -122,14 +122,14 @@ def _password(properties: Mapping[str, str], key: str, where: str) -> str | None
 
 
 def _bytes(text: str) -> bytes:
-    """What no encoding has, and no PEM either, becomes a question mark."""
+    """Encode a text; characters that no encoding has, and no PEM either, become question marks."""
     return text.encode(errors="replace")
 
 
 def _read(location: str, where: str) -> bytes:
     try:
         path = Path(location)
-        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe may take for ever
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe may block for ever
             raise StoreUnusable(f'the store "{location}" is not a file', where=where)
         with path.open("rb") as file:
             content = file.read(MAX_STORE_BYTES + 1)
@@ -143,7 +143,7 @@ def _read(location: str, where: str) -> bytes:
 
 
 def _kind(named: str | None, content: bytes, where: str) -> str:
-    """By what is in the file: Java too reads a PKCS12 store that is called JKS, and the reverse."""
+    """Return the store's type by its bytes: Java too reads a PKCS12 store that is called JKS, and the reverse."""
     if named and named.strip().upper() not in TYPES:
         raise StoreUnusable(f'store type "{named}" is not known', where=where, remedy=f"one of {', '.join(TYPES)}")
     if content[:4] in _JKS_MAGIC:
@@ -155,7 +155,7 @@ def _kind(named: str | None, content: bytes, where: str) -> str:
 
 
 def _pem_blocks(content: bytes, label: bytes) -> Iterator[bytes]:
-    """The blocks whose label ends so. One pass: a search for each end would read a file of beginnings for ever."""
+    """Yield the blocks whose label ends so, in one pass: a search for each end could take quadratic time."""
     for part in content.split(b"-----BEGIN ")[1:]:
         match = _PEM_LABEL.match(part)
         if match is None or not match[1].endswith(label):
@@ -165,24 +165,24 @@ def _pem_blocks(content: bytes, label: bytes) -> Iterator[bytes]:
             yield b"-----BEGIN " + body + end
 
 
-def _pem_certificates(content: bytes, place: str) -> bytes:
+def _pem_certificates(content: bytes, origin: str) -> bytes:
     blocks = list(_pem_blocks(content, b"CERTIFICATE"))
     if not blocks:
-        raise StoreUnusable("no certificate in PEM form", where=place)
-    with _or(StoreUnusable("a certificate is damaged", where=place)):
+        raise StoreUnusable("no certificate in PEM form", where=origin)
+    with _or(StoreUnusable("a certificate is damaged", where=origin)):
         return b"".join(x509.load_pem_x509_certificate(block).public_bytes(Encoding.PEM) for block in blocks)
 
 
-def _pem_identity(content: bytes, password: str | None, place: str) -> Identity:
+def _pem_identity(content: bytes, password: str | None, origin: str) -> Identity:
     block = next(_pem_blocks(content, b"PRIVATE KEY"), None)
     if block is None:
-        raise StoreUnusable("no private key in PEM form", where=place)
+        raise StoreUnusable("no private key in PEM form", where=origin)
     is_encrypted = b"ENCRYPTED" in block
     if is_encrypted:
-        _refuse_slow(_unarmoured(block), place)
-    with _or(_bad_password("the private key", place, "ssl.key.password")):
+        _refuse_slow(_unarmoured(block), origin)
+    with _or(_bad_password("the private key", origin, "ssl.key.password")):
         key = _pem_key(load_pem_private_key(block, password.encode() if password and is_encrypted else None))
-    return Identity(certificates=_pem_certificates(content, place), key=key)
+    return Identity(certificates=_pem_certificates(content, origin), key=key)
 
 
 def _unarmoured(block: bytes) -> bytes:
@@ -205,17 +205,17 @@ class _Pkcs12:
     chain: bytes
     key: bytes | None = field(repr=False)
 
-    def identity(self, place: str) -> Identity:
+    def identity(self, origin: str) -> Identity:
         if self.key is None or not self.chain:
-            raise StoreUnusable("the store has no private key with a certificate", where=place)
+            raise StoreUnusable("the store has no private key with a certificate", where=origin)
         return Identity(certificates=self.chain, key=self.key)
 
 
-def _pkcs12(content: bytes, password: str | None, place: str, password_key: str) -> _Pkcs12:
-    _refuse_slow(content, place)
-    failure = _bad_password("the store", place, password_key)
+def _pkcs12(content: bytes, password: str | None, origin: str, password_key: str) -> _Pkcs12:
+    _refuse_slow(content, origin)
+    failure = _bad_password("the store", origin, password_key)
     if content[:1] != b"\x30":
-        failure = StoreUnusable("this is neither a JKS, a PKCS12 nor a PEM store", where=place)
+        failure = StoreUnusable("this is neither a JKS, a PKCS12 nor a PEM store", where=origin)
     with _or(failure):
         store = pkcs12.load_pkcs12(content, password.encode() if password is not None else None)
         others = [certificate.certificate.public_bytes(Encoding.PEM) for certificate in store.additional_certs]
@@ -231,50 +231,52 @@ def _pkcs12(content: bytes, password: str | None, place: str, password_key: str)
 class _Jks:
     store: Any = field(repr=False)
 
-    def trusted(self, place: str) -> list[bytes]:
-        return [_der(entry.cert, place) for _, entry in sorted(self.store.certs.items())]
+    def trusted(self, origin: str) -> list[bytes]:
+        return [_der(entry.cert, origin) for _, entry in sorted(self.store.certs.items())]
 
-    def identity(self, password: str | None, place: str) -> Identity:
+    def identity(self, password: str | None, origin: str) -> Identity:
         entry = next((entry for _, entry in sorted(self.store.private_keys.items())), None)
         if entry is None:
-            raise StoreUnusable("the store has no private key", where=place)
-        _refuse_slow(entry._encrypted or b"", place)
-        with _or(_bad_password("the private key", place, "ssl.key.password")):
+            raise StoreUnusable("the store has no private key", where=origin)
+        _refuse_slow(entry._encrypted or b"", origin)
+        with _or(_bad_password("the private key", origin, "ssl.key.password")):
             entry.decrypt(password or "")
             key = _pem_key(load_der_private_key(entry.pkey_pkcs8, None))
-        chain = b"".join(_der(certificate, place) for _, certificate in entry.cert_chain)
+        chain = b"".join(_der(certificate, origin) for _, certificate in entry.cert_chain)
         if not chain:
-            raise StoreUnusable("the private key has no certificate", where=place)
+            raise StoreUnusable("the private key has no certificate", where=origin)
         return Identity(certificates=chain, key=key)
 
 
-def _jks(content: bytes, password: str | None, place: str, password_key: str) -> _Jks:
-    """Without a password the store's seal is not checked, as in Java."""
-    with _or(StoreUnusable("the JKS store is damaged", where=place)):
+def _jks(content: bytes, password: str | None, origin: str, password_key: str) -> _Jks:
+    """Read a JKS store; without a password its integrity is not checked, as in Java."""
+    with _or(StoreUnusable("the JKS store is damaged", where=origin)):
         try:
             return _Jks(jks.KeyStore.loads(content, password, try_decrypt_keys=False))
         except jks.util.KeystoreSignatureException:
-            raise _bad_password("the store", place, password_key) from None
+            raise _bad_password("the store", origin, password_key) from None
 
 
-def _der(content: bytes, place: str) -> bytes:
-    with _or(StoreUnusable("a certificate is damaged", where=place)):
+def _der(content: bytes, origin: str) -> bytes:
+    with _or(StoreUnusable("a certificate is damaged", where=origin)):
         return x509.load_der_x509_certificate(content).public_bytes(Encoding.PEM)
 
 
 # -- what goes wrong
 
 
-def _refuse_slow(content: bytes, place: str) -> None:
-    """Look at the salt and the number that follows it, wherever they stand in what is not encrypted."""
+def _refuse_slow(content: bytes, origin: str) -> None:
+    """Refuse too many iterations: the number after each salt, wherever it is in what is not encrypted."""
     if any(number > MAX_ITERATIONS for number in _numbers_after_salts(content)):
         raise StoreUnusable(
-            f"opening it would take more than {MAX_ITERATIONS} rounds of hashing", where=place, why="damaged, or a trap"
+            f"opening it would take more than {MAX_ITERATIONS} rounds of hashing",
+            where=origin,
+            why="damaged, or a trap",
         )
 
 
 def _numbers_after_salts(content: bytes) -> Iterator[int]:
-    """The INTEGERs that follow an OCTET STRING in a DER structure, down through every SEQUENCE and string."""
+    """Yield the INTEGERs that follow an OCTET STRING in a DER structure, down through every SEQUENCE and string."""
     todo = [(0, len(content))]
     while todo:
         at, end = todo.pop()
@@ -294,7 +296,7 @@ def _numbers_after_salts(content: bytes) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _or(failure: StoreUnusable) -> Iterator[None]:
-    """Whatever a parser raises is this failure: the libraries let errors of every kind through."""
+    """Raise this failure for whatever a parser raises: the libraries let errors of every kind through."""
     try:
         yield
     except StoreUnusable:
@@ -305,7 +307,7 @@ def _or(failure: StoreUnusable) -> Iterator[None]:
         raise
 
 
-def _bad_password(what: str, place: str, key: str) -> StoreUnusable:
+def _bad_password(what: str, origin: str, key: str) -> StoreUnusable:
     return StoreUnusable(
-        f"{what} cannot be opened", where=place, why="wrong password, or damaged", remedy=f"check {key}"
+        f"{what} cannot be opened", where=origin, why="wrong password, or damaged", remedy=f"check {key}"
     )

@@ -1,4 +1,4 @@
-"""Bearer tokens for OAUTHBEARER: as given, from a file, or from a client-credentials endpoint. Blocking.
+"""Gets bearer tokens for OAUTHBEARER: as given, from a file, or from a client-credentials endpoint. Blocking.
 
 Redirects are not followed, and an endpoint has one time limit for everything, however slowly it answers. No error
 shows a token, a secret, or more of the endpoint's address than host and path.
@@ -25,7 +25,10 @@ _TOKEN = re.compile(r"[!-~]+")
 
 
 def fetch_token(options: Mapping[str, str], where: str) -> str:
-    """By the options `token`, or `url` with `client_id`, `client_secret` and `scope`; `trusted` has certificates."""
+    """Return a token by the options `token`, or `url` with `client_id`, `client_secret` and `scope`.
+
+    `trusted` has the certificates to trust.
+    """
     if "token" in options:
         return _checked(options["token"], where)
     try:
@@ -37,21 +40,21 @@ def fetch_token(options: Mapping[str, str], where: str) -> str:
         return _checked(_read_file(urllib.parse.unquote(url.path), where), where)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise AuthenticationFailed(f'a token cannot be fetched from "{url.scheme}:"', where=where)
-    place = f"{where} {url.scheme}://{url.hostname}{f':{port}' if port else ''}{url.path}"
-    status, body = _post(url, options, place)
+    endpoint = f"{where} {url.scheme}://{url.hostname}{f':{port}' if port else ''}{url.path}"
+    status, body = _post(url, options, endpoint)
     if status != 200:
         raise AuthenticationFailed(
-            f"the token endpoint answered {status}", where=place, remedy="check its address, client id and secret"
+            f"the token endpoint answered {status}", where=endpoint, remedy="check its address, client id and secret"
         )
     try:
         token = json.loads(body)["access_token"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise AuthenticationFailed("the token endpoint's answer has no access_token", where=place) from None
-    return _checked(token, place)
+        raise AuthenticationFailed("the token endpoint's answer has no access_token", where=endpoint) from None
+    return _checked(token, endpoint)
 
 
 def _checked(token: object, where: str) -> str:
-    """What is not printable would be another field of the login message."""
+    """Return the token if it is printable; other characters could add a field to the login message."""
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
         raise AuthenticationFailed("the token is not one", where=where, why="it must be one word of ASCII characters")
     return token
@@ -60,7 +63,7 @@ def _checked(token: object, where: str) -> str:
 def _read_file(location: str, where: str) -> str:
     try:
         path = Path(location)
-        if not path.is_file():  # reading a pipe may take for ever
+        if not path.is_file():  # reading a pipe may block for ever
             raise FileNotFoundError
         with path.open("rb") as file:
             return file.read(_MAX_TOKEN_BYTES).decode().strip()
@@ -85,7 +88,7 @@ def _form(options: Mapping[str, str]) -> bytes:
 
 
 def _post(url: urllib.parse.SplitResult, options: Mapping[str, str], where: str) -> tuple[int, bytes]:
-    """Status and body."""
+    """Post a form; return status and body."""
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     try:
         connection = _connection(url, options.get("trusted"))
@@ -105,7 +108,7 @@ def _post(url: urllib.parse.SplitResult, options: Mapping[str, str], where: str)
 def _talk(
     connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], form: bytes
 ) -> tuple[int, bytes]:
-    """http.client limits each read, so a clock of our own limits them all."""
+    """Send and receive within one time limit: http.client limits each read only."""
     clock = threading.Timer(TOKEN_TIMEOUT_S, _cut, (connection,))
     clock.daemon = True
     clock.start()

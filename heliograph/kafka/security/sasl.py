@@ -1,7 +1,7 @@
-"""Logging in: SASL mechanisms over a broker's connection, by what the client keys say.
+"""Logs in over a broker's connection by the SASL mechanism that the client keys name.
 
-The messages of PLAIN and SCRAM are kafka-python's; OAUTHBEARER's token is fetched anew for each login. Nothing of a
-password or token is in any error.
+The messages of PLAIN and SCRAM are kafka-python's; OAUTHBEARER's token is fetched again for each login. No error
+holds anything of a password or token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_HERE = {
 }
 TOKEN_OPTION = "oauth.access.token"
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
-"""Of SCRAM. Java's clients refuse less too; more would let a broker keep us hashing."""
+"""Limits for SCRAM's iterations. Java's clients refuse fewer too; more would let a broker keep us hashing."""
 _ITERATIONS = re.compile(rb",i=([0-9]{1,9})(?:,|$)")
 _MAX_SHOWN = 200
 _LONG_WORD = re.compile(r"[!-~]{20,}")
@@ -41,7 +41,7 @@ _ALL_MODULES = {name for names in _MODULES.values() for name in names}
 
 
 class Exchange(Protocol):
-    """One login: our messages and the broker's, in turn."""
+    """Runs one login: our messages and the broker's, alternating."""
 
     def auth_bytes(self) -> bytes: ...
     def receive(self, auth_bytes: bytes) -> object: ...
@@ -51,14 +51,14 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who we are to a cluster."""
+    """Holds who we are to a cluster."""
 
     mechanism: str
     user: str
     options: Mapping[str, str] = field(repr=False)
 
     async def begin(self, *, where: str) -> Exchange:
-        """A new exchange; of OAUTHBEARER the token is fetched first, beside the event loop."""
+        """Start a new exchange; for OAUTHBEARER the token is fetched first, outside the event loop."""
         if self.mechanism == "OAUTHBEARER":
             return _Bearer(await asyncio.to_thread(fetch_token, self.options, where))
         user, password = self.options["username"], self.options["password"]
@@ -70,7 +70,7 @@ class Login:
         return plain
 
     def shown(self, text: str) -> str:
-        """What the broker said, fit for a log: one short line, and nothing if it repeats a secret of ours."""
+        """Return what the broker said as one short line for a log, or nothing if it repeats a secret of ours."""
         secrets = (self.options.get(name) for name in ("password", "client_secret", "token"))
         if any(secret and secret in text for secret in secrets):
             return "(the broker's text shows a secret)"
@@ -81,7 +81,7 @@ class Login:
 
 
 class _Scram:
-    """The library's SCRAM, but refuses what makes our proof cheap to guess, or slow to compute."""
+    """Wraps the library's SCRAM, and refuses what makes our proof cheap to guess, or slow to compute."""
 
     def __init__(self, user: str, password: str, mechanism: str) -> None:
         escaped = user.replace("=", "=3D").replace(",", "=2C")
@@ -103,7 +103,7 @@ class _Scram:
 
 
 class _Bearer:
-    """OAUTHBEARER: one message; to an error we say that we have seen it, and the broker refuses us."""
+    """Speaks OAUTHBEARER: one message; we acknowledge an error, and the broker refuses us."""
 
     def __init__(self, token: str) -> None:
         self._message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
@@ -124,7 +124,7 @@ class _Bearer:
 
 
 def read_login(properties: Mapping[str, str], *, where: str) -> Login:
-    """From `sasl.mechanism`, `sasl.jaas.config` and `sasl.oauthbearer.*`; raises ConfigError."""
+    """Return the login from `sasl.mechanism`, `sasl.jaas.config` and `sasl.oauthbearer.*`; raises ConfigError."""
     mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
     if mechanism not in MECHANISMS:
         why = _NOT_HERE.get(mechanism, "it is not known")
@@ -137,7 +137,7 @@ def read_login(properties: Mapping[str, str], *, where: str) -> Login:
     text = properties.get("sasl.jaas.config", "").strip()
     jaas = parse_jaas(text, where=where) if text else None
     if jaas is not None and jaas.short_name not in _MODULES[mechanism]:
-        # In a damaged line anything may stand in the module's place, also a password.
+        # In a damaged line anything may be where the module should be, even a password.
         named = jaas.short_name if jaas.short_name in _ALL_MODULES else "another module"
         raise ConfigError(
             f"sasl.jaas.config names {named}, which does not go with sasl.mechanism {mechanism}", where=where
@@ -157,12 +157,12 @@ def read_login(properties: Mapping[str, str], *, where: str) -> Login:
 
 
 def _can_be_sent(text: str) -> bool:
-    """NUL ends a field of PLAIN; half a surrogate pair is no UTF-8."""
+    """Return whether a text can be sent: NUL ends a field of PLAIN, and a lone surrogate is no UTF-8."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _oauth_login(properties: Mapping[str, str], jaas: Jaas | None, where: str) -> Login:
-    """Kafka's own keys first, then the options of its and of Strimzi's login module.
+    """Return the login by Kafka's own keys first, then by the options of its and of Strimzi's login module.
 
     Stores among the module's options are for the token endpoint; the cluster's own are not.
     """
@@ -192,7 +192,7 @@ def _oauth_login(properties: Mapping[str, str], jaas: Jaas | None, where: str) -
 
 
 def inline_token(properties: Mapping[str, str], *, where: str) -> dict[str, str]:
-    """What to set so that a token in a file here is at hand elsewhere; it has to be sent again before it expires."""
+    """Return the settings that carry a token from a file here to another host; send it again before it expires."""
     if not properties.get("sasl.oauthbearer.token.endpoint.url", "").startswith("file:"):
         return {}
     token = fetch_token(read_login(properties, where=where).options, where)

@@ -1,1 +1,1 @@
-"""The two paths of a fetched batch to a batch that is sent, and the merging of small ones."""
+"""Turns fetched batches into batches to send: whole, merged, or record by record."""

@@ -1,9 +1,9 @@
-"""Which path the next batches of a partition take: whole, merged, or record by record.
+"""Chooses the path of a partition's next batches: whole, merged, or record by record.
 
-The express path hands a batch on as it stands; only its header is rewritten when it
-is sent. Small batches are merged when several wait, since a produce request takes one
-batch of a partition only. What may not be copied whole goes by the record path, and so
-does all of a flow that marks its records.
+The express path passes a batch on as it is; only its header is rewritten when it is sent.
+Small batches are merged when several wait, since a produce request holds one batch per
+partition. Batches that cannot be copied whole take the record path, and so do all batches
+of a flow that adds provenance headers.
 Pure: buffers in, chunks out.
 """
 
@@ -18,22 +18,22 @@ from heliograph.lane.batches.records import MERGED_BYTES, Chunk, merge, reencode
 
 FEW_RECORDS = 16
 FEW_RECORDS_BYTES = 32 * 1024
-"""Batches of so few records are merged wherever the target is: a merged record costs 2 us, a sent batch 30 us."""
+"""Batches of so few records are always merged: a merged record costs 2 us, a sent batch 30 us."""
 
 MAX_SMALL_BYTES = 128 * 1024
 WANTED_BYTES_PER_SECOND = 50e6
 COMPRESSED_SHARE = 4
-"""Compressed batches must be decompressed and compressed again: they count as small below a quarter only."""
+"""Compressed batches count as small below a quarter of the size: they must be decompressed and compressed again."""
 
 MAX_MERGED_BATCHES = 4096
 _EXPRESS_BITS = CODEC_MASK | TRANSACTIONAL
 
 
 def small_bytes_at(answer_s: float, in_flight: int) -> int:
-    """Below which size merging pays, for a target that takes so long to answer.
+    """Return the batch size below which merging pays, for a target that answers in `answer_s`.
 
-    A partition sends `in_flight` batches per round trip; below this size that is less than
-    it should. At 1 ms (a near broker) 10 KB, at 5 ms (three replicas) 50 KB.
+    A partition sends `in_flight` batches per round trip; smaller batches would not reach
+    `WANTED_BYTES_PER_SECOND`. At 1 ms (a near broker) it is 10 KB, at 5 ms (three replicas) 50 KB.
     """
     return min(MAX_SMALL_BYTES, int(answer_s * WANTED_BYTES_PER_SECOND / in_flight))
 
@@ -48,9 +48,9 @@ def next_parts(
     where: str,
     marks: Marks | None = None,
 ) -> tuple[int, list[Chunk]]:
-    """Make the next chunks from the head of the queue: how many batches they took, and the chunks.
+    """Make the next chunks from the head of the queue; return how many batches they took, and the chunks.
 
-    No chunks means that those batches hold nothing at or after the position, or nothing but what comes home.
+    No chunks means that those batches hold nothing to copy: all records are before the position or left out.
     """
     if marks is not None:
         taken = _together(queue, max_bytes=max_bytes)
@@ -79,9 +79,9 @@ def next_parts(
 
 
 def _mergeable(queue: Sequence[tuple[BatchHeader, memoryview]], *, max_bytes: int, small_bytes: int) -> int:
-    """How many batches at the head are small, alike and together within the limits.
+    """Return how many batches at the head are small, alike and together within the limits.
 
-    Hot where batches hold one record: the express test of `detour_of` stands here once more, by index.
+    Hot where batches hold one record: it repeats the test of `is_express`, by index.
     """
     codec = queue[0][0].codec
     if codec:
@@ -101,9 +101,9 @@ def _mergeable(queue: Sequence[tuple[BatchHeader, memoryview]], *, max_bytes: in
 
 
 def _together(queue: Sequence[tuple[BatchHeader, memoryview]], *, max_bytes: int) -> int:
-    """How many batches at the head, one at least, are of one codec and together within the limit of a merged one.
+    """Return how many batches at the head, at least one, have one codec and fit into a merged batch.
 
-    For batches that are taken apart anyway: merging them costs nothing.
+    For batches that are decoded anyway: merging them costs nothing.
     """
     codec = queue[0][0].codec
     left = min(MERGED_BYTES, max_bytes) // (COMPRESSED_SHARE if codec else 1)

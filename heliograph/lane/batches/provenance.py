@@ -1,16 +1,16 @@
-"""Marks of provenance: where a record has been, so that it never comes back there. Pure.
+"""Adds provenance headers (*marks*) to records, so that no record returns to a topic where it was. Pure.
 
 Flows that keep topic names may form a cycle (`provenance.headers`). Every copy then adds one
-header to each record, behind those that it has:
+header to each record, after those that it has:
 
     heliograph.from = <cluster id>/<topic>      of the source that it was copied from
 
 The first mark of a record names where it was produced, a later one a cluster that it passed.
-A record with the mark of the topic that a flow writes to has been there: it is left out. So
-no record ever comes to a topic twice by the same way, however the flows are laid.
+A record with the mark of a flow's target topic was there before: the flow leaves it out. So
+no record reaches a topic twice on the same way, whatever cycles the flows form.
 
-The topic is part of the mark, because applications (Kafka Streams) hand on the headers of what
-they read to what they make of it: that is another record, in another topic, and must be copied.
+The topic is part of the mark, because applications (Kafka Streams) pass the headers of their
+input on to their output: that is another record, in another topic, and must be copied.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from heliograph.kafka.codec.primitives import Buffer, encode_varint, read_uvarin
 from heliograph.ledger.model import MARKED, Assignment, FlowTerms
 
 KEY = "heliograph.from"
-SHARED = "others may write its target's topics too, which is not told as FOREIGN_WRITES"
+SHARED = "other producers may write to its target topics, and FOREIGN_WRITES is not reported"
 _NEXT_COUNT = {2 * count: encode_varint(count + 1) for count in range(64)}
-"""By the number of headers as it is encoded, where it takes one byte: the next one, encoded."""
+"""The encoded number of headers plus one, by the encoded number of headers where that takes one byte."""
 
 _KEY_AND_VALUE = (0, 1)
 
 Raw = tuple[int, int, Buffer]
-"""Of a record: source offset, timestamp, and its bytes after the offset delta."""
+"""A record as source offset, timestamp, and its bytes after the offset delta."""
 
 
 def mark_of(cluster_id: str, topic: str) -> bytes:
@@ -45,44 +45,44 @@ def marks_of(assignment: Assignment, terms: FlowTerms) -> Marks:
 
 
 def marks_of_count(assignment: Assignment, terms: FlowTerms) -> Marks | None:
-    """Those that the records of the assignment's count got; it may be older than the flow's setting."""
+    """Return the marks that the assignment's count uses, if any; the count may be older than the flow's setting."""
     is_marked = terms.rule_of(assignment.entry).endswith(MARKED)
     return marks_of(assignment, terms) if is_marked else None
 
 
 @dataclass(slots=True)
 class Marks:
-    """What one partition's copy adds to records, and by what it knows those that come home."""
+    """Holds the mark that a partition's copy adds to records, and the mark by which it leaves records out."""
 
-    added: bytes
-    home: bytes
+    source_mark: bytes
+    target_mark: bytes
     left_out: int = 0
-    """Records that came home, of those that were looked at."""
-    _added_header: bytes = field(init=False)
-    _home_header: bytes = field(init=False)
+    """Number of records left out, because they were on the target before."""
+    _source_header: bytes = field(init=False)
+    _target_header: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self._added_header, self._home_header = _header(self.added), _header(self.home)
+        self._source_header, self._target_header = _header(self.source_mark), _header(self.target_mark)
 
     def of(self, record: Record) -> Record | None:
-        """The record as its copy must be; None if it has none."""
-        if (KEY, self.home) in record.headers:
+        """Return the record with its mark; None if it is left out."""
+        if (KEY, self.target_mark) in record.headers:
             return None
-        return record._replace(headers=(*record.headers, (KEY, self.added)))
+        return record._replace(headers=(*record.headers, (KEY, self.source_mark)))
 
     def of_all(self, raws: Sequence[Raw]) -> list[Raw]:
-        """The same of many records in their encoded form; what is no record raises IndexError or ProtocolError.
+        """Do the same with many encoded records; raise IndexError or ProtocolError for bytes that are no record.
 
-        Hot where marks are asked for: it takes about 1 us of the 4 to 5 that a record costs by the record path. Most
-        records hold the bytes of the home mark nowhere, so that their headers need not be read.
+        Hot where marks are on: it takes about 1 us of the 4 to 5 that a record costs on the record path. Most records
+        do not contain the bytes of the target's mark, so that their headers need not be read.
         """
-        added, home = self._added_header, self._home_header
+        source, target = self._source_header, self._target_header
         marked: list[Raw] = []
         append = marked.append
         for offset, timestamp, rest in raws:
             data = rest if type(rest) is bytes else bytes(rest)
             at = _headers_at(data)
-            if home in data and home in _headers(data, at):
+            if target in data and target in _headers(data, at):
                 continue
             following = at + 1
             count = data[at]
@@ -91,19 +91,19 @@ class Marks:
             else:
                 count, following = read_uvarint(data, at)
                 more = _one_more(count)
-            append((offset, timestamp, data[:at] + more + data[following:] + added))
+            append((offset, timestamp, data[:at] + more + data[following:] + source))
         self.left_out += len(raws) - len(marked)
         return marked
 
 
 def _header(value: bytes) -> bytes:
-    """As a record holds it."""
+    """Encode the header as a record holds it."""
     name = KEY.encode()
     return encode_varint(len(name)) + name + encode_varint(len(value)) + value
 
 
 def _headers_at(data: bytes) -> int:
-    """Where the number of headers stands: behind key and value, each with its length before it, -1 for null."""
+    """Return the index of the number of headers: after key and value, each with its length before it, -1 for null."""
     at = 0
     for _ in _KEY_AND_VALUE:
         number = data[at]
@@ -128,7 +128,7 @@ def _one_more(count: int) -> bytes:
 
 
 def _headers(data: bytes, at: int) -> list[bytes]:
-    """The headers of a record, each in its encoded form."""
+    """Return the headers of a record, each in its encoded form."""
     count, at = read_uvarint(data, at)
     found = []
     for _ in range(count >> 1):

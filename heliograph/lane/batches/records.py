@@ -1,13 +1,13 @@
-"""The record path: records taken out of their batches and put into new ones, on buffers.
+"""Takes records out of their batches and puts them into new ones (the record path), on buffers.
 
-Owns everything that cannot be copied whole: compacted batches, LogAppendTime,
+It handles everything that cannot be copied whole: compacted batches, LogAppendTime,
 delete horizons, batches over the target's limit or from before the position, records
-that get a mark, and the merge of many small batches into large ones. No sockets, no positions kept,
-no producer ids: `rewrite_header` of `heliograph.kafka.batch` puts those into a
-chunk when it is sent.
+that get a provenance header, and the merge of many small batches into large ones. No
+sockets, no positions, no producer ids: `rewrite_header` of `heliograph.kafka.batch` puts
+those into a chunk when it is sent.
 
-A record is never taken apart further than needed. What changes in it are three
-numbers at its start; key, value and headers are a slice that is copied as it stands:
+A record is decoded no further than needed. Three numbers at its start change; key, value
+and headers are one slice that is copied as it is:
 
     | length | attributes | timestamp delta | offset delta | key, value, headers |
       new      0            new               new            slice
@@ -56,7 +56,7 @@ HEADS = [varint + b"\x00" for varint in VARINTS[:TABLE]]
 
 _CRC_START = 21
 _WIDE = 1 << 62
-"""A timestamp beyond it, plus a delta, may be none."""
+"""Beyond this a timestamp plus a delta may overflow 64 bits."""
 _MIN_RECORD_BATCH = HEADER_SIZE - 12 + 7  # the length field of a batch with the smallest record
 _RECORD_START = struct.Struct(">BBBBB")  # a two-byte length, attributes, one-byte timestamp and offset deltas
 _SHORTCUT_START = HEADER_SIZE + _RECORD_START.size
@@ -64,11 +64,11 @@ _NO_SHORTCUT = CODEC_MASK | LOG_APPEND_TIME | CONTROL
 
 
 MERGED_BYTES = 512 * 1024
-"""Size that merged batches grow to, if the target takes as much."""
+"""Maximum size of merged batches, if the target accepts as much."""
 
 
 class Chunk(NamedTuple):
-    """A batch ready to be sent once it has its producer id and sequence.
+    """Holds a batch that is ready to be sent once it has its producer id and sequence.
 
     It carries the source from `source_start` to `source_end`, half-open: once it is
     acknowledged, `source_end` is the position. `runs` are (source offset, length) in
@@ -90,7 +90,7 @@ class Chunk(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """Records encoded anew, in slices: `end` is the index of the first one that did not fit."""
+    """Holds re-encoded records, in slices; `end` is the index of the first record that did not fit."""
 
     slices: list[Buffer]
     size: int
@@ -112,9 +112,9 @@ def reencode(
     """Put the records from `position` on, and below `end`, into as few new batches of at most `max_bytes` as possible.
 
     Order is kept, and the codec unless one is given: a change of codec starts a new
-    chunk. Control batches and empty ones give nothing, nor do records that marks show
-    to come home. The last chunk ends where the last batch does; if there is no chunk,
-    the position moves to the `next_offset` of the last batch and nothing is sent.
+    chunk. Control batches, empty batches and records that `marks` leave out give nothing.
+    The last chunk ends where the last batch does; if there is no chunk, the position
+    moves to the `next_offset` of the last batch and nothing is sent.
     """
     chunks: list[Chunk] = []
     for source_codec, members in _by_codec(batches):
@@ -140,7 +140,7 @@ merge = reencode
 
 
 def _by_codec(batches: Sequence[Batch]) -> list[tuple[int, Sequence[Batch]]]:
-    """Neighbours of the same codec together; usually all of them."""
+    """Group neighbours of the same codec; usually all batches are one group."""
     codecs = {header[5] & CODEC_MASK for header, _ in batches}
     if len(codecs) == 1:
         return [(codecs.pop(), batches)]
@@ -148,10 +148,10 @@ def _by_codec(batches: Sequence[Batch]) -> list[tuple[int, Sequence[Batch]]]:
 
 
 def _collect(batches: Iterable[Batch], position: int, max_decompressed_bytes: int, where: str) -> list[Raw]:
-    """The records from `position` on, checksums checked.
+    """Return the records from `position` on; check the checksums.
 
-    Hot for one-record batches, 300,000 of which are wanted per second and core: the
-    usual ones (not compressed, 60 to 8,000 bytes, deltas 0) are cut out without a walk.
+    Hot for one-record batches, of which one core must handle 300,000 per second: the usual
+    ones (not compressed, 60 to 8,000 bytes, deltas 0) are cut out without `_walk`.
     """
     raws: list[Raw] = []
     unpack = _RECORD_START.unpack_from
@@ -174,7 +174,7 @@ def _collect(batches: Iterable[Batch], position: int, max_decompressed_bytes: in
 def _collect_marked(
     batches: Iterable[Batch], position: int, max_decompressed_bytes: int, where: str, marks: Marks
 ) -> list[Raw]:
-    """The same, each with its mark, without those that come home."""
+    """Return the same records, each with its mark, without those that the marks leave out."""
     raws: list[Raw] = []
     for header, view in batches:
         if crc32c(view[_CRC_START:]) != header.crc:
@@ -190,10 +190,10 @@ def _collect_marked(
 
 
 def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, where: str) -> list[Raw]:
-    """The records of one batch.
+    """Return the records of one batch.
 
-    Hot, together with `_build`: 450,000 records of 100 B are wanted per second and core,
-    so varints of one and two bytes are read in place.
+    Hot, together with `_build`: one core must handle 450,000 records of 100 B per second,
+    so varints of one and two bytes are read inline.
     """
     data = _unpacked(header, view, max_decompressed_bytes, where)
     size = len(data)
@@ -246,7 +246,7 @@ def _walk(header: BatchHeader, view: memoryview, max_decompressed_bytes: int, wh
 
 
 def _restamped(header: BatchHeader, raws: list[Raw]) -> list[Raw]:
-    """With the broker's own time, or with sums brought back to the size of a timestamp."""
+    """Return the records with the broker's append time, or with timestamps wrapped to 64 bits."""
     if header.is_log_append_time:
         return [(offset, header.max_timestamp, rest) for offset, _, rest in raws]
     return [(offset, wrap(timestamp), rest) for offset, timestamp, rest in raws]
@@ -260,15 +260,15 @@ def _unpacked(header: BatchHeader, view: memoryview, max_bytes: int, where: str)
 
 
 def _expansion(batches: Iterable[Batch], raws: Sequence[Raw]) -> float:
-    """How many bytes of records a byte of the source's compressed batches holds."""
+    """Return the source's compression ratio: bytes of records per byte of its batches."""
     return max(1.0, sum(len(raw[2]) for raw in raws) / sum(len(view) for _, view in batches))
 
 
 def _pack(raws: Sequence[Raw], *, codec: int, max_bytes: int, expansion: float) -> list[Chunk]:
     """Cut records into chunks.
 
-    How well a chunk compresses is known afterwards only, so the cut is made where the
-    source's own ratio puts it, and at half of that when the chunk comes out too large.
+    The compressed size of a chunk is known only afterwards, so the source's own ratio
+    decides where to cut; a chunk that comes out too large is cut at half of that.
     """
     chunks: list[Chunk] = []
     room = max_bytes - HEADER_SIZE
@@ -320,7 +320,7 @@ def _build(raws: Sequence[Raw], start: int, limit: int) -> _Body:
 
 
 def _runs_of(raws: Sequence[Raw], start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """Stretches of consecutive source offsets among the records from index `start` to `end`."""
+    """Return the runs of consecutive source offsets among the records from index `start` to `end`."""
     first = raws[start][0]
     if raws[end - 1][0] - first == end - start - 1:
         return ((first, end - start),)

@@ -1,10 +1,9 @@
-"""One-record batches, merged straight from the bytes of a fetch answer. Pure.
+"""Merges one-record batches straight from the bytes of a fetch answer. Pure.
 
-Producers that do not linger write batches of one record. Taken apart like any other
-batch they cost 3.6 us each, more than the copy itself; this one loop does parsing,
-checking and merging in under half of that. It takes only the plainest of them (not
-compressed, CreateTime, deltas 0, no gap before them) and leaves the rest of the
-answer to the general way.
+Producers that do not linger write batches of one record. Decoded like any other batch
+they cost 3.6 us each, more than the copy itself; this one loop parses, checks and merges
+them in under half of that. It takes only the plainest of them (not compressed, CreateTime,
+deltas 0, no gap before them) and leaves the rest of the answer to the general path.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _RECORD_START = struct.Struct(">BBBBB")
 _REST_AT = HEADER_SIZE + _RECORD_START.size
 _CRC_START = 21
 _LENGTH_TO_RECORD = 51
-"""The batch's length field less this is the record's length, where that takes two bytes."""
+"""The batch's length field minus this is the record's length, if that takes two bytes."""
 
 
 def merge_singles(records: memoryview, *, position: int, max_bytes: int, where: str = "") -> tuple[list[Chunk], int]:
-    """Merge the plain one-record batches at the head of an answer: the chunks, and the bytes they took.
+    """Merge the plain one-record batches at the head of an answer; return the chunks, and the bytes they took.
 
-    They begin at or after `position`, follow each other without a gap and are of one leader
-    epoch. Nothing is taken of a lone one: it is sent whole.
+    They begin at or after `position`, follow each other without a gap and have one leader
+    epoch. A single one is not taken: it is sent whole.
     """
     chunks: list[Chunk] = []
     slices: list[bytes | memoryview] = []

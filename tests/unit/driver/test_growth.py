@@ -215,7 +215,7 @@ def test_leaving_a_broker_costs_each_partition_the_same_however_many_there_are(f
     async def scenario() -> None:
         copies: list[Any] = [Copy() for _ in range(100_000)]
         for copy in copies:
-            fetcher._place(copy, 1)
+            fetcher._fetch_from(copy, 1)
         began = time.process_time()
         for copy in reversed(copies):
             fetcher._unassign(copy)

@@ -88,10 +88,10 @@ def test_metadata_that_is_old_is_asked_for_again() -> None:
             cluster.metadata_max_age_s = 0.05
             await cluster.refresh()
             await cluster.refresh(["u"])
-            assert not await cluster.renew(["t", "u"])
+            assert not await cluster.refresh_if_old(["t", "u"])
             await asyncio.sleep(0.06)
-            assert await cluster.renew(["t"])
-            assert not await cluster.renew(["t"])
+            assert await cluster.refresh_if_old(["t"])
+            assert not await cluster.refresh_if_old(["t"])
             assert cluster.age_s(["u"]) >= 0.06
             first, _, last = asked(fake)
             assert first != last

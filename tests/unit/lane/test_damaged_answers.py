@@ -59,7 +59,7 @@ def test_a_damaged_header_that_ends_before_the_position_is_not_believed() -> Non
 def test_batches_that_go_back_are_not_merged() -> None:
     log = log_of(3, 3, 3)
     log.batches[2] = log.batches[1]
-    with pytest.raises(CorruptBatch, match="begins at offset 3, the one before it ends at 5"):
+    with pytest.raises(CorruptBatch, match="begins at offset 3, but the one before it ends at 5"):
         new_copy().take(fetched(log, 0))
 
 
@@ -68,7 +68,7 @@ def test_a_batch_that_goes_back_behind_merged_ones_is_not_passed_over() -> None:
     for number in range(3):
         log.store(encode_batch([NewRecord(1_000, b"k", b"%d" % number + b"v" * 80)]))
     log.batches.append(log.batches.pop(0))
-    with pytest.raises(CorruptBatch, match="begins at offset 0, the one before it ends at 2"):
+    with pytest.raises(CorruptBatch, match="begins at offset 0, but the one before it ends at 2"):
         new_copy().take(fetched(log, 0))
 
 
@@ -128,7 +128,7 @@ def test_a_tail_that_comes_damaged_is_read_again_before_copying_goes_on() -> Non
 def test_bytes_without_a_whole_batch_are_an_error() -> None:
     answer = fetched(log_of(3), 0)
     struct.pack_into(">i", answer.records, 8, 1 << 20)
-    with pytest.raises(CorruptBatch, match="no whole batch"):
+    with pytest.raises(CorruptBatch, match="no complete batch"):
         new_copy().take(answer)
 
 

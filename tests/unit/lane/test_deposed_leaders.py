@@ -390,7 +390,7 @@ def test_the_drivers_log_ends_come_from_leaders_that_still_lead() -> None:
             source.append("t", 0, recent(3, 3))
             target.append("a.t", 0, recent(3, 3))
             for cluster in (flow.source, flow.target):
-                cluster._informant = None
+                cluster._last_metadata_broker = None
                 cluster._bootstrap = cluster._bootstrap[:1]
                 cluster.catalogue = cluster_module._NOTHING
             await flow._look()

@@ -327,7 +327,7 @@ def test_a_target_that_may_not_be_read_is_copied_at_least_once() -> None:
             world.target.refuse(FETCH, "a.t", 0, NOT_AUTHORIZED, times=1_000)
             row = await released(world)
             assert (row.error_code, row.details["records"]) == ("POSITION_UNPROVEN", 3)
-            assert "3 records stand on the target beyond the ledger's entry" in row.error_text
+            assert "3 records are on the target beyond the ledger's entry" in row.error_text
             assert "at-least-once; grant Read" in row.error_text
 
     run(test())
@@ -387,7 +387,7 @@ def test_a_flush_that_fails_is_told_with_its_counts_and_partitions_until_one_suc
                 await lane.until_copied(5)
                 await lane.until(lambda: told(world)[-1:] == [""])
             texts = told(world)
-            assert "positions of 1 partitions (t-0) were not written down, 5 records since the last time" in texts[0]
+            assert "positions of 1 partitions (t-0) were not stored, 5 records since the last flush" in texts[0]
             assert "NOT_AUTHORIZED" in texts[0]
             assert texts[-1] == ""
 

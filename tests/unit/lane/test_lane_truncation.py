@@ -199,7 +199,7 @@ def data_calls(world: LaneOnFakes) -> list[Call]:
 def test_a_leader_that_does_not_know_the_epoch_is_asked_again_and_then_taken_for_another_log(
     fetch_version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetcher, "STRANGE_TRIES", 2)
+    monkeypatch.setattr(fetcher, "UNKNOWN_EPOCH_TRIES", 2)
 
     async def test() -> None:
         async with world_of(fetch_version) as world:
@@ -209,7 +209,7 @@ def test_a_leader_that_does_not_know_the_epoch_is_asked_again_and_then_taken_for
                 await lane.until_trouble()
             row = lane.rows[0]
             assert (row.error_code, row.details["log_end"]) == ("LOG_TRUNCATED", 0)
-            assert "knows no leader epoch 7" in row.error_text
+            assert "does not know leader epoch 7" in row.error_text
 
     run(test())
 
@@ -221,7 +221,7 @@ def test_a_leader_that_learns_of_the_epoch_goes_on(fetch_version: int) -> None:
             world.source.append("t", 0, recent(0, 4))
             entry = world.entry(source_offset=4, lineage="7:0")
             async with world.lane(world.assignments(entry)) as lane:
-                await lane.until(lambda: any("knows no leader epoch 7" in text for text in told(world)))
+                await lane.until(lambda: any("does not know leader epoch 7" in text for text in told(world)))
                 log = world.source.partition("t", 0)
                 log.epochs, log.leader_epoch = [(7, 0)], 7
                 world.source.append("t", 0, recent(0, 3))

@@ -26,16 +26,16 @@ from tests.unit.kafka.test_throttle import Clock
 # -- the bucket
 
 
-def send(pace: RateLimiter, clock: Clock, sizes: list[int], *, seconds: float) -> list[tuple[float, int]]:
+def send(limiter: RateLimiter, clock: Clock, sizes: list[int], *, seconds: float) -> list[tuple[float, int]]:
     """What a lane with these batches sends, one after the other, in so long; (time, bytes) of each."""
     sent: list[tuple[float, int]] = []
     until = clock.now + seconds
     for size in sizes:
-        if pace.allowance() <= 0:
-            clock.now += pace.wait_s()
+        if limiter.allowance() <= 0:
+            clock.now += limiter.wait_s()
         if clock.now >= until:
             break
-        pace.spend(size)
+        limiter.spend(size)
         sent.append((clock.now, size))
     return sent
 
@@ -49,9 +49,9 @@ def test_in_no_stretch_of_time_more_is_sent_than_the_rate_a_burst_and_a_batch(
     rate: int, sizes: list[int], idle_s: float
 ) -> None:
     clock = Clock()
-    pace = RateLimiter(rate, clock)
+    limiter = RateLimiter(rate, clock)
     clock.now += idle_s
-    sent = send(pace, clock, sizes, seconds=1e12)
+    sent = send(limiter, clock, sizes, seconds=1e12)
     assert [size for _, size in sent] == sizes
     for first, (begin, _) in enumerate(sent):
         total = 0
@@ -63,48 +63,48 @@ def test_in_no_stretch_of_time_more_is_sent_than_the_rate_a_burst_and_a_batch(
 @given(rate=st.integers(200_000, 100_000_000), per_second=st.integers(30, 500))
 def test_with_enough_to_send_the_rate_is_reached(rate: int, per_second: int) -> None:
     clock = Clock()
-    pace = RateLimiter(rate, clock)
+    limiter = RateLimiter(rate, clock)
     size, count = rate // per_second, 3 * per_second
-    took_s = [at for at, _ in send(pace, clock, [size] * count, seconds=1e12)][-1] - 100.0
+    took_s = [at for at, _ in send(limiter, clock, [size] * count, seconds=1e12)][-1] - 100.0
     assert count * size / took_s == pytest.approx(rate, rel=0.05)
 
 
 def test_what_was_not_sent_in_a_pause_is_not_saved_up() -> None:
     clock = Clock()
-    pace = RateLimiter(1000, clock)
-    assert pace.allowance() == 0, "nor is it at the start"
+    limiter = RateLimiter(1000, clock)
+    assert limiter.allowance() == 0, "nor is it at the start"
     clock.now += 3600
-    assert pace.allowance() == BURST_S * 1000
+    assert limiter.allowance() == BURST_S * 1000
 
 
 def test_a_batch_is_never_cut_and_a_large_one_is_paid_for_before_the_next() -> None:
     clock = Clock()
-    pace = RateLimiter(1000, clock)
+    limiter = RateLimiter(1000, clock)
     clock.now += 1
-    pace.spend(5000)
-    assert pace.allowance() < 0
-    assert pace.wait_s() == pytest.approx(5 - BURST_S + PORTION_S)
+    limiter.spend(5000)
+    assert limiter.allowance() < 0
+    assert limiter.wait_s() == pytest.approx(5 - BURST_S + PORTION_S)
 
 
 def test_a_higher_rate_takes_effect_on_a_debt_and_a_lower_one_does_not() -> None:
     clock = Clock()
-    pace = RateLimiter(1000, clock)
-    pace.spend(5000)
-    pace.set(10_000)
-    assert pace.wait_s() == pytest.approx(0.5 + PORTION_S)
-    pace.set(10)
-    assert pace.wait_s() == pytest.approx(0.5 + PORTION_S)
+    limiter = RateLimiter(1000, clock)
+    limiter.spend(5000)
+    limiter.set(10_000)
+    assert limiter.wait_s() == pytest.approx(0.5 + PORTION_S)
+    limiter.set(10)
+    assert limiter.wait_s() == pytest.approx(0.5 + PORTION_S)
 
 
 def test_the_time_that_was_waited_is_counted() -> None:
     clock = Clock()
-    pace = RateLimiter(1000, clock)
-    pace.spend(2000)
-    wait_s = pace.wait_s()
+    limiter = RateLimiter(1000, clock)
+    limiter.spend(2000)
+    wait_s = limiter.wait_s()
     clock.now += 1
-    assert pace.waited.take_s(clock.now) == pytest.approx(1)
+    assert limiter.waited.take_s(clock.now) == pytest.approx(1)
     clock.now += wait_s
-    assert pace.waited.take_s(clock.now) == pytest.approx(wait_s - 1)
+    assert limiter.waited.take_s(clock.now) == pytest.approx(wait_s - 1)
 
 
 # -- the parts of lanes

@@ -40,8 +40,8 @@ class Visitors:
             await asyncio.sleep(0)
 
     async def _visit(self, number: int, brokers: Hashable, size: int) -> None:
-        async with self._room.place(brokers) as place:
-            place.hold(size)
+        async with self._room.admit(brokers) as ticket:
+            ticket.hold(size)
             self.inside.append(number)
             self.ever.append(number)
             try:

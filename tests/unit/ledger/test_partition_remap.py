@@ -23,7 +23,7 @@ from heliograph.kafka.catalogue import Catalogue, PartitionMeta, TopicMeta
 from heliograph.kafka.types import TopicPartition
 from heliograph.lane.partition_copy import PartitionCopy
 from heliograph.lane.settling import Settled, settle
-from heliograph.lane.shared_target import share_ends
+from heliograph.lane.shared_target import share_targets
 from heliograph.ledger.counts import source_at
 from heliograph.ledger.ledger import Ledger
 from heliograph.ledger.mm2.internal_records import Checkpoint
@@ -201,7 +201,7 @@ def copies_of(count: int, entries: Mapping[int, Entry] | None = None) -> list[Pa
         copy = PartitionCopy(assignment, producer_id=IDS[assignment.partition], read_committed=False, codec=None)
         copy.settled(entry)
         made.append(copy)
-    share_ends(made)
+    share_targets(made)
     return made
 
 
@@ -323,7 +323,7 @@ class Shared:
 
     def flush(self, *, level: bool) -> None:
         if level and (shared := self.copies[0].shared) is not None:
-            shared.level()
+            shared.advance_idle_copies()
         for partition, copy in enumerate(self.copies):
             where = ("t", partition)
             for page in copy.pages():

@@ -49,7 +49,7 @@ contents = st.one_of(
     st.none(),
     st.binary(max_size=8),
     st.binary(min_size=60, max_size=70),
-    st.just(Marks(HERE, THERE)._home_header),  # in a value it means nothing
+    st.just(Marks(HERE, THERE)._target_header),  # in a value it means nothing
     st.just(bytes(9_000)),
 )
 records_to_copy = st.lists(
@@ -344,11 +344,11 @@ def test_what_stands_between_is_read_only_where_the_broker_may_have_forgotten_us
     source.append(encode_batch([NewRecord(5, b"k", b"v")], codec=1))
     copy.take(source.fetched(0))
     assert copy.next_piece(now_ms=now_ms, small_bytes=0) is not None
-    assert copy.must_look(3, now_ms), "what the broker knows of us is not known yet"
-    assert not copy.must_look(0, now_ms), "it stands where it should"
+    assert copy.must_read(3, now_ms), "what the broker knows of us is not known yet"
+    assert not copy.must_read(0, now_ms), "it stands where it should"
     copy.acknowledged(3)
-    assert not copy.must_look(9, now_ms)
-    assert copy.must_look(9, now_ms + MEMORY_MS + 1)
+    assert not copy.must_read(9, now_ms)
+    assert copy.must_read(9, now_ms + MEMORY_MS + 1)
     assert copy.next_piece(now_ms=now_ms, small_bytes=0) is not None
     copy.acknowledged(9)
-    assert copy.must_look(20, now_ms), "our last record is old"
+    assert copy.must_read(20, now_ms), "our last record is old"
