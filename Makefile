@@ -5,8 +5,9 @@ STAMP := .venv/.heliograph-setup
 # A change is judged by the same draws for everybody: order, examples, faults. Other runs draw their own.
 SEED ?= 7
 SEEDED = --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
-# Two processes share the files of tests, each with clusters of its own; the longest files come first.
-SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
+# Tests with brokers wait more than they compute: on two cores three processes share the files, longest first, each with
+# clusters of its own (about 4 GB of memory).
+SIDE_BY_SIDE = -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup check prepare demo test test-fast test-long test-spark test-fault bench lint
 
@@ -34,9 +35,9 @@ test: lint prepare
 	$(BIN)/python -m pytest $(SEEDED) --no-skips -n 2 --slowest build/slowest-unit-tests.txt tests/unit
 	$(BIN)/python -m pytest $(SEEDED) --no-skips $(SIDE_BY_SIDE) --slowest build/slowest-tests.txt tests/cluster tests/fault
 
-# No brokers, under a minute.
+# No brokers, a minute: few examples of property tests, and no slow ones.
 test-fast: setup
-	$(BIN)/python -m pytest -n 2 tests/unit
+	$(BIN)/python -m pytest -n 2 -m 'not long and not slow' --hypothesis-profile fast tests/unit
 
 # Repetitions and variants; LONG="-k kills" runs a part. Its report goes to docs/reports.
 test-long: prepare

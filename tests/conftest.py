@@ -10,9 +10,9 @@ Each is a `heliograph.lab.LabCluster`. A broker that a test stopped or killed is
 Topics are the test's own affair: use names of your own. After a module its topics are deleted, and so are the clusters
 that it started for itself: what it leaves, under names that others use too, is in nobody's way.
 
-`pytest -n 2 --dist loadfile --no-loadscope-reorder` shares the files of tests out to two processes, each with clusters
-and folders of its own. All files of a run are in build/ of the checkout. When a process ends, all that its tests have
-left is searched for the secrets they used. Logs of a failed run are copied to artifacts/.
+`pytest -n 3 --dist loadfile --no-loadscope-reorder` shares the files of tests out to three processes, each with
+clusters and folders of its own. All files of a run are in build/ of the checkout. When a process ends, all that its
+tests have left is searched for the secrets they used. Logs of a failed run are copied to artifacts/.
 """
 
 from __future__ import annotations
@@ -32,36 +32,16 @@ from heliograph.lab import Authority, ClusterSpec, Lab, LabCluster
 from tests.cluster.mirror import ALL_ON_SPARK, delete_topics, topics
 from tests.evidence import Evidence
 from tests.longreport import LongReport
-from tests.slowest import Slowest
+from tests.slowest import LONGEST_FIRST, SLOW_UNIT_TESTS, Slowest
 
 hypothesis.settings.register_profile("shared", deadline=None)  # machines are shared, and speed is no test's affair
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)  # of `make test-fast`
 hypothesis.settings.load_profile("shared")
 
 SHARED = frozenset({"primary", "backup", "trio", "old", "mid", "mid-too", "north", "south"})
 CHECKOUT = Path(__file__).parent.parent
 ARTIFACTS = CHECKOUT / "artifacts"
 BUILD = CHECKOUT / "build"
-LONGEST_FIRST = (
-    "tests/fault/test_faults.py",
-    "tests/cluster/test_spark.py",
-    "tests/cluster/test_run.py",
-    "tests/cluster/test_security.py",
-    "tests/cluster/test_carry.py",
-    "tests/cluster/test_java_carry.py",
-    "tests/cluster/test_topic_configs.py",
-    "tests/cluster/test_mm2_counterparts.py",
-    "tests/cluster/test_examples.py",
-    "tests/cluster/test_secrets_of_spark.py",
-    "tests/fault/test_hard_cases.py",
-    "tests/cluster/test_exactly_once.py",
-    "tests/cluster/test_heal.py",
-    "tests/cluster/test_life.py",
-    "tests/cluster/test_flows.py",
-    "tests/cluster/test_fidelity.py",
-    "tests/cluster/test_truncation.py",
-    "tests/cluster/test_lab.py",
-)
-"""Files that take a minute and more: two processes that share the files end together when these come first."""
 _TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
 """pytest's own name for the folder that it makes its temporary folders in."""
 _WORKER = "PYTEST_XDIST_WORKER"
@@ -93,6 +73,11 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = config.getoption("--report")
     if folder is not None:
         config.pluginmanager.register(LongReport(folder))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.name.partition("[")[0] in SLOW_UNIT_TESTS:
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)
@@ -140,7 +125,9 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
 def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What tests and their processes make somewhere is among the run's own files."""
     with pytest.MonkeyPatch.context() as patches:
-        patches.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        folder = tmp_path_factory.mktemp("tmp")
+        patches.setenv("TMPDIR", str(folder))
+        patches.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
         patches.setattr(tempfile, "tempdir", None)
         yield
 

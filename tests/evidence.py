@@ -1,6 +1,6 @@
 """What a test run leaves behind, and a search of all of it for secrets, at the end of the run.
 
-Where two pytest processes share a run, each searches what its tests have left for the secrets they used. Files come
+Where several pytest processes share a run, each searches what its tests have left for the secrets they used. Files come
 from its temporary folder: outputs of mirrors, logs of brokers, proxies and Spark, event logs, pages of Spark's UI. What
 is in no file is noted while the tests run: outputs of other processes, texts and tracebacks of exceptions, those that
 tests expect too, and what pytest has captured.

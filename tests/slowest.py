@@ -1,4 +1,7 @@
-"""Which tests took longest: printed after every run, and kept in a report, with the time of each file of tests."""
+"""Which tests took longest: printed after every run, and kept in a report, with the time of each file of tests.
+
+The two lists here are made from such reports: they need not be exact.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,31 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+LONGEST_FIRST = (
+    "tests/fault/test_faults.py",
+    "tests/cluster/test_spark.py",
+    "tests/cluster/test_run.py",
+    "tests/cluster/test_security.py",
+    "tests/cluster/test_carry.py",
+    "tests/cluster/test_java_carry.py",
+    "tests/cluster/test_topic_configs.py",
+    "tests/cluster/test_mm2_counterparts.py",
+    "tests/cluster/test_examples.py",
+    "tests/cluster/test_secrets_of_spark.py",
+    "tests/fault/test_hard_cases.py",
+    "tests/cluster/test_exactly_once.py",
+    "tests/cluster/test_heal.py",
+    "tests/cluster/test_life.py",
+    "tests/cluster/test_flows.py",
+    "tests/cluster/test_fidelity.py",
+    "tests/cluster/test_truncation.py",
+    "tests/cluster/test_lab.py",
+)
+"""Files that take a minute and more: processes that share the files end together when these come first."""
+
+SLOW_UNIT_TESTS = frozenset(())
+"""Tests of tests/unit that take over two seconds: they get the marker `slow`, and `make test-fast` leaves them out."""
 
 _MOST = 25
 

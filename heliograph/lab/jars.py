@@ -61,6 +61,7 @@ def java_command(
         *jvm.flags,
         "-XX:-UsePerfData",  # else a killed Java leaves a file in the machine's temporary folder
         "-Djava.awt.headless=true",
+        f"-Djava.io.tmpdir={tempfile.gettempdir()}",  # Java by itself does not ask TMPDIR
         f"-Dlog4j2.configurationFile={jars / 'log4j2.properties'}",
         *options,
         main_class,

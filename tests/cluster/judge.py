@@ -5,6 +5,7 @@ A call takes about 0.2 ms, so nothing here asks once for each key or name.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,8 +82,8 @@ class Judge:
 def start_java(*further: str) -> Iterator[Judge]:
     """With further options of Java's."""
     jars = ensure_jars("4.3.1")
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={jars / 'log4j2.properties'}"]
-    options += further
+    options = [f"-Djava.io.tmpdir={tempfile.gettempdir()}", "-Xmx256m", "-XX:TieredStopAtLevel=1"]
+    options += [f"-Dlog4j2.configurationFile={jars / 'log4j2.properties'}", *further]
     port, token, process = launch_gateway(
         classpath=f"{jars}/*",
         jarpath=str(_py4j_jar()),

@@ -57,6 +57,11 @@ def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
+def java_options(temporary: Path) -> str:
+    """A Java that starts with little CPU, and makes its temporary files in a folder of the test."""
+    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={temporary}"
+
+
 def wait_until(condition: Callable[[], object], timeout_s: float = 60.0, *, what: str = "it") -> float:
     """Wait for a condition and give the seconds it took; AssertionError when it does not come true."""
     began = time.monotonic()
@@ -98,12 +103,17 @@ class MirrorProcess:
         self._on_spark = on_spark or "--master" in arguments or ALL_ON_SPARK in os.environ
         self.folder = folder / unique("mirror")
         self.config = self.folder / "mm2.properties"
-        self.keys = {**_defaults(clusters), **_enabled(keys), **keys}
+        self.keys = {**_defaults(clusters), **self._of_executors(arguments), **_enabled(keys), **keys}
         self.arguments = tuple(arguments)
         self._process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir()
         (self.folder / "tmp").mkdir()
         self.write(self.keys)
+
+    def _of_executors(self, arguments: Sequence[str]) -> dict[str, str]:
+        """Executors of a standalone Spark start as cheaply as the mirror's own JVM, and leave files only here."""
+        is_standalone = any(argument.startswith("spark://") for argument in arguments)
+        return {"spark.executor.extraJavaOptions": java_options(self.folder / "tmp")} if is_standalone else {}
 
     def command(self) -> list[str]:
         program = [HELIOGRAPH] if self._on_spark else [sys.executable, FORKED]

@@ -20,7 +20,7 @@ import pyspark
 from heliograph.config.files.properties import property_line
 from heliograph.lab.keeper import die_with_parent
 from heliograph.lab.pki import write_private
-from tests.cluster.mirror import wait_until
+from tests.cluster.mirror import java_options, wait_until
 
 
 class Standalone:
@@ -67,7 +67,7 @@ class Standalone:
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={self._folder}",
+            "SPARK_DAEMON_JAVA_OPTS": java_options(self._folder),
         }
         page = free_port()
         self.pages.append(f"http://127.0.0.1:{page}/")

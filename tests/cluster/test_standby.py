@@ -45,7 +45,7 @@ _WAITS = ", and waits for a flow to copy"
 
 
 class Pair:
-    """Two mirrors of one topic, started at the same moment."""
+    """Two mirrors of one topic, started at the same moment, one of them on Spark."""
 
     def __init__(self, primary: LabCluster, backup: LabCluster, folder: Path) -> None:
         self._primary, self._backup = primary, backup
@@ -53,7 +53,7 @@ class Pair:
         self.source, self.target = View(primary, self.topic), View(backup, f"primary.{self.topic}")
         clusters = {"primary": primary, "backup": backup}
         one = MirrorProcess(folder, clusters, {"primary->backup.topics": self.topic, "tasks.max": "2"})
-        self.mirrors = (one, MirrorProcess(folder, clusters, one.keys))
+        self.mirrors = (one, MirrorProcess(folder, clusters, one.keys, on_spark=True))
 
     def sort(self) -> tuple[MirrorProcess, MirrorProcess]:
         """(who leads, who stands by), when both know."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.cluster.mirror import wait_until
 from tests.fault.arrivals import percentile
 from tests.fault.checker import Verdict, announced_repeats, false_names
-from tests.fault.faults import Fault, choose, hold
+from tests.fault.faults import Fault, hold
 from tests.fault.stamp import OWN_KEY_EVERY
 from tests.fault.world import FaultStage, tail
 
@@ -26,19 +25,20 @@ _OUR_FRAME = re.compile(r'File "\S*/heliograph/\S+", line')
 """Of a traceback; PySpark prints one of its own when its JVM is killed."""
 
 
-def run_faults(world: FaultStage, faults: Sequence[Fault], number: int, chance: random.Random, record: Record) -> None:
-    """Harm the world so many times; AssertionError when it does not recover, or when the copy is not the source."""
+def run_faults(world: FaultStage, faults: Iterable[Fault], record: Record) -> None:
+    """Harm the world by one fault after the other; AssertionError when it does not recover, or when the copy is not
+    the source. The next fault is taken when the world has recovered from the one before."""
     told: list[dict[str, Any]] = []
     with world:
         wait_until(lambda: len(world.acknowledged()) == 6, START_S, what="the first records on the source")
         world.wait_for(world.acknowledged(), START_S)
         began = time.monotonic()
         try:
-            for fault in choose(faults, number, world, chance):
+            for fault in faults:
                 told.append({"at_s": round(time.monotonic() - began, 1), "fault": fault.name})
-                told[-1] |= _harm(world, fault, chance)
+                told[-1] |= _harm(world, fault)
                 log.info("%s", told[-1])
-                time.sleep(chance.uniform(0, 2))
+                time.sleep(world.chance.uniform(0, 2))
         finally:
             end = time.monotonic()
             record("faults", told)
@@ -63,11 +63,11 @@ def run_faults(world: FaultStage, faults: Sequence[Fault], number: int, chance: 
     assert not (named := false_names(world.output)), f"this did not happen: {named}\n{world.output}"
 
 
-def _harm(world: FaultStage, fault: Fault, chance: random.Random) -> dict[str, Any]:
+def _harm(world: FaultStage, fault: Fault) -> dict[str, Any]:
     began = time.monotonic()
     try:
         with fault.harm(world):
-            held = hold(fault, chance)
+            held = hold(fault, world.chance)
         healed = time.monotonic()
         recovered = world.wait_for(world.acknowledged(), RECOVERY_S, may_end=fault.may_end)
         wait_until(lambda: not world.orphans(), ORPHANS_S, what="the end of orphaned processes")

@@ -15,13 +15,14 @@ import pytest
 
 from heliograph.lab import Lab
 from tests.fault.conftest import Start
-from tests.fault.faults import Fault, catalogue
+from tests.fault.faults import Fault, catalogue, choose
 from tests.fault.run import run_faults
 from tests.fault.world import FaultStage, spec
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
 BRIEFLY_S, LONG_S = (1.0, 3.0), (20.0, 20.0)
 """How long processes are frozen: less than a lease lasts, and three times as long."""
+OF_PROCESSES = ("kill lane", "kill executor", "kill mirror", "kill driver", "second driver")
 Record = Callable[[str, object], None]
 
 
@@ -46,15 +47,33 @@ def count(usual: int) -> int:
     return int(os.environ.get("FAULT_COUNT") or usual)
 
 
-@pytest.mark.timeout(1800)
-def test_twenty_faults(lab: Lab, tmp_path: Path, seed: int, record_property: Record) -> None:
+@pytest.fixture
+def small_world(lab: Lab, tmp_path: Path, seed: int, record_property: Record) -> FaultStage:
     """One broker a side and Spark on this machine."""
     chance = random.Random(seed)
     isolation = chance.choice(ISOLATIONS)
     record_property("isolation", isolation)
     lab.start([spec("calm"), spec("safe", forgets=True)])
-    world = FaultStage(lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance)
-    run_faults(world, faults(BRIEFLY_S), count(20), chance, record_property)
+    return FaultStage(lab, lab.cluster("calm"), lab.cluster("safe"), tmp_path, isolation=isolation, chance=chance)
+
+
+@pytest.mark.timeout(1800)
+def test_ten_faults(small_world: FaultStage, record_property: Record) -> None:
+    """Those of Spark's processes and a second driver, and as many of the others by chance."""
+    found = faults(BRIEFLY_S)
+    of_processes = [fault for fault in found if fault.name in OF_PROCESSES]
+    others = [fault for fault in found if fault.name not in OF_PROCESSES]
+    number = count(10) - len(of_processes)
+    chosen = [*of_processes, *choose(others or found, number, small_world, small_world.chance)]
+    small_world.chance.shuffle(chosen)
+    run_faults(small_world, chosen, record_property)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_forty_faults_on_one_broker_a_side(small_world: FaultStage, record_property: Record) -> None:
+    chosen = choose(faults(BRIEFLY_S), count(40), small_world, small_world.chance)
+    run_faults(small_world, chosen, record_property)
 
 
 @pytest.mark.long
@@ -70,4 +89,4 @@ def test_two_hundred_faults(
     networks = start_clusters(specs)
     clusters = lab.cluster(source), lab.cluster(target)
     world = FaultStage(lab, *clusters, tmp_path, isolation=isolation, chance=chance, standalone=True, networks=networks)
-    run_faults(world, faults(LONG_S), count(200), chance, record_property)
+    run_faults(world, choose(faults(LONG_S), count(200), world, chance), record_property)
