@@ -625,15 +625,15 @@ class PartitionCopy:
         """Look the target's leader up again before the next batch."""
         self.target_node = None
 
-    def not_answered(self) -> None:
+    def piece_unanswered(self) -> None:
         """Note that a piece got no answer: it may be in the leader's log, or still arrive there."""
         self.unsure.late = self.unsure.appended = True
 
-    def may_be_appended(self) -> None:
+    def piece_maybe_appended(self) -> None:
         """Note that a piece got an error that does not say whether the leader appended it."""
         self.unsure.appended = True
 
-    def misplaced(self) -> None:
+    def piece_misplaced(self) -> None:
         """Note that a batch is at an unexpected offset of the target."""
         self.unsure.misplaced = True
 

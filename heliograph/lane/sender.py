@@ -319,13 +319,13 @@ class Sender:
     ) -> None:
         """Accept an answer, or put the copy in doubt."""
         if failure is not None or answer is None:
-            copy.not_answered()
+            copy.piece_unanswered()
             must_read = False
         else:
             must_read = copy.marks is not None and copy.must_read(answer.base_offset, wall_ms())
             failure = self._objection(copy, piece, answer, must_read=must_read)
             if answer.error_code not in _NOT_APPENDED:
-                copy.may_be_appended()
+                copy.piece_maybe_appended()
         if failure is not None or answer is None or copy.state is not CopyState.COPYING:
             self._reject(copy, failure)
         elif must_read:
@@ -356,7 +356,7 @@ class Sender:
         for other in copy.shared.others(copy):
             if other.is_copying:
                 if copy.unsure.misplaced:
-                    other.misplaced()
+                    other.piece_misplaced()
                 self.fail(other, error)
 
     async def _read_between(self, copy: PartitionCopy, base_offset: int) -> None:
@@ -375,7 +375,7 @@ class Sender:
             if self._open:
                 self.pump()
         else:
-            copy.misplaced()
+            copy.piece_misplaced()
             self._reject(copy, failure)
 
     def _objection(
@@ -387,13 +387,13 @@ class Sender:
         if code == 0:
             expected, is_expected = _check_offset(copy, piece, answer.base_offset, must_read=must_read)
             if not is_expected:
-                copy.misplaced()
+                copy.piece_misplaced()
                 return DataError(
                     f"a batch was expected at target offset {expected} and is at {answer.base_offset}",
                     where=where,
                 )
             if copy.shared is not None:
-                copy.shared.offset += piece.records
+                copy.shared.appended(piece.records)
             if answer.log_append_time_ms != -1 and not copy.assignment.target_stamps_time:
                 return SecondWriter("the target has a batch of ours that this lane did not send before", where=where)
             return None

@@ -34,6 +34,10 @@ class SharedTarget:
         """Return whether a batch is where the log ended, and not before its copy's entry."""
         return base_offset == self.offset and base_offset >= copy.entry.target_offset
 
+    def appended(self, records: int) -> None:
+        """Advance the log's end over a batch that is where it was expected."""
+        self.offset += records
+
     def settled(self, copy: PartitionCopy) -> None:
         """Take the log's end from a copy that settled, unless others are copying: their answers are newer."""
         if not any(other.is_copying for other in self.others(copy)):
