@@ -33,7 +33,7 @@ LONGEST_FIRST = (
 )
 """Files that take a minute and more: processes that share the files end together when these come first."""
 
-SLOW_UNIT_TESTS = frozenset(())
+SLOW_UNIT_TESTS: frozenset[str] = frozenset()
 """Tests of tests/unit that take over two seconds: they get the marker `slow`, and `make test-fast` leaves them out."""
 
 _MOST = 25
