@@ -277,12 +277,12 @@ class AclSync:
             source,
             target,
             flow=settings,
-            topics=flow.names.plan(),
+            topics=flow.topics.names.plan(),
             groups=await self._groups(source),
             made={acl: origin for kept in flow.ledger.acls.values() for acl, origin in kept.made.items()},
         )
         self._tell_left_out(plan.left_out)
-        if not flow.leads():
+        if not flow.opening.leads():
             return
 
         async def keep_made(made: Mapping[Acl, Acl]) -> None:

@@ -311,7 +311,7 @@ class GroupCheckpoints:
 
     def _tell_time(self, groups: int, seconds: float) -> None:
         """A pass that takes longer than its interval, waiting for lanes not counted, is worth a word, once."""
-        self._flow.carried = f"{groups:,} groups carried in {seconds:.2f} s" if groups else ""
+        self._flow.groups_told = f"{groups:,} groups carried in {seconds:.2f} s" if groups else ""
         interval = self.interval_s()
         is_slow = interval is not None and seconds > interval
         if is_slow and not self._is_slow:

@@ -29,14 +29,14 @@ def loops_beside(flow: FlowDriver) -> Iterator[Coroutine[Any, Any, None]]:
 
     async def publish_syncs() -> None:
         await syncs.publish()
-        await flow.ledger_moved.wait()
+        await flow.epochs.flushed.wait()
 
     def sync_interval_s() -> float | None:
         return SYNC_S if flow.flow.is_running and flow.flow.offset_syncs.enabled else None
 
     def loop(what: str, interval_s: Callable[[], float | None], step: Callable[[], Awaitable[None]]) -> Loop:
         async def if_we_lead() -> None:
-            if flow.leads():  # a process that stood still may have been replaced meanwhile
+            if flow.opening.leads():  # a process that stood still may have been replaced meanwhile
                 await step()
 
         return Loop(flow.side_loops.loop(what), interval_s=interval_s, step=if_we_lead)

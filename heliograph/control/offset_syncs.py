@@ -46,7 +46,7 @@ class OffsetSyncs:
         """Publish what the rule asks for since the last time."""
         flow = self._flow
         await self.prepare()
-        flow.ledger_moved.clear()
+        flow.epochs.flushed.clear()
         seen: dict[PartitionName, _Seen] = {}
         syncs: list[OffsetSync] = []
         for where, known in flow.ledger.partitions.items():

@@ -72,10 +72,13 @@ class Watch:
     async def look(self) -> None:
         """Ask for the log ends; write down which moved, and that the source answered."""
         flow = self._flow
-        await flow.renew_metadata()
+        await flow.topics.renew_metadata()
         wanted = list(flow.entries)
         answers = await list_offsets(
-            flow.source, [TopicPartition(*where) for where in wanted], LATEST, read_committed=flow.is_read_committed
+            flow.source,
+            [TopicPartition(*where) for where in wanted],
+            LATEST,
+            read_committed=flow.opening.is_read_committed,
         )
         if not wanted:
             await flow.source.refresh([])  # nothing is copied, so nothing was asked
@@ -104,7 +107,7 @@ class Watch:
     async def _forget_absent(self, now_ms: int) -> None:
         """What is not mirrored any more, deleted or deselected, has nothing left to be copied: it exposes nothing."""
         flow = self._flow
-        mirrored, written = flow.names.plan().wanted, flow.ledger.entries
+        mirrored, written = flow.topics.names.plan().wanted, flow.ledger.entries
         ends = {
             where: LogEnd(entry.source_offset, 0)
             for where, entry in written.items()

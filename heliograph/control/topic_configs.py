@@ -105,11 +105,11 @@ class ConfigSync:
         target = await describe_topics(flow.target, [remotes[topic] for topic in source.found])
         plans: dict[str, list[ConfigChange]] = {}
         for topic, configs in source.found.items():
-            flow.targets.tell_unjudged(unjudged_configs(configs, sync))
+            flow.topics.targets.tell_unjudged(unjudged_configs(configs, sync))
             if (there := target.found.get(remotes[topic])) is not None:
                 plans[remotes[topic]] = plan_config_sync(configs, there, sync)
                 self._tell_unknown(unknown_configs(configs, there, sync))
-        if flow.leads():
+        if flow.opening.leads():
             await self._apply(plans)
         refused = {**source.refused, **target.refused}
         return {topic: error for topic, error in refused.items() if error.details["error_code"] != UNKNOWN_TOPIC}
@@ -129,8 +129,8 @@ class ConfigSync:
             self.changed += len(changes)
             log.info('%s: settings of "%s": %s', flow.name, remote, _all(changes))
         if limited := [remote for remote, changes in made.items() if any(change.key in LIMITS for change in changes)]:
-            flow.targets.forget_limits(limited)
-            flow.changed.set()  # a look at the topics tells lanes
+            flow.topics.targets.forget_limits(limited)
+            flow.opening.changed.set()  # a look at the topics tells lanes
 
     def _tell_unknown(self, keys: set[str]) -> None:
         if news := keys - self._unknown:

@@ -102,7 +102,7 @@ class Driver:
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         for flow in self._flows:
-            flow.names.meet([other.names for other in self._flows])
+            flow.topics.names.meet([other.topics.names for other in self._flows])
         self._giving_out = {
             flow.name: flow.side_loops.loop(
                 "partitions not given to lanes", again="partitions are given to lanes again"
@@ -291,7 +291,7 @@ class Driver:
         ended = await self._order_end(flows, terms.epoch_id, ORDER_S)
         await self._interruptible_sleep(pause_s)
         for flow in flows:
-            flow.take_written()
+            flow.epochs.take_written()
         if error.details.get("lanes_may_live") and not self._epochs.is_local:
             self._wait_for_lost_lanes(terms, flows, ended)
 
@@ -332,7 +332,7 @@ class Driver:
             item
             for flow in flows
             for item in self._assignments(flow)
-            if may_be_forgotten(item.entry, now_ms, memory_ms=flow.memory.doubtful_ms)
+            if may_be_forgotten(item.entry, now_ms, memory_ms=flow.topics.memory.doubtful_ms)
         ]
         if old:
             self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
@@ -346,7 +346,7 @@ class Driver:
     def _assignments(self, flow: FlowDriver) -> list[Assignment]:
         """What a flow has for lanes; nothing if that fails: the others are copied, and a later plan tries again."""
         with self._giving_out[flow.name]:
-            return flow.assignments()
+            return flow.assignments.all()
         asyncio.get_running_loop().call_later(self._settings.epoch_ms / 1000, self._replan.set)
         return []
 
@@ -401,7 +401,7 @@ class Driver:
 
     async def _order_end(self, flows: Sequence[FlowDriver], epoch_id: int, timeout_s: float | None) -> set[str]:
         """Tell the lanes to end; the flows in whose ledger the word stands."""
-        orders = (asyncio.wait_for(flow.order_end(self._owner, epoch_id), timeout_s) for flow in flows)
+        orders = (asyncio.wait_for(flow.epochs.order_end(self._owner, epoch_id), timeout_s) for flow in flows)
         answers = await asyncio.gather(*orders, return_exceptions=True)
         return {flow.name for flow, fault in zip(flows, answers, strict=True) if fault is None}
 

@@ -6,16 +6,16 @@ before that: a position ahead of its entry would look like another tool's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.flow.ledger_rebuild import rebuild_ledger
+from heliograph.flow.log_offsets import log_offsets, source_offsets
 from heliograph.flow.partition_mapping import PartitionMapping
 from heliograph.flow.partition_table import PartitionTable
 from heliograph.flow.takeover import Ended, Used, find_used
-from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
@@ -24,8 +24,6 @@ from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.model import Entry, FlowTerms
 from heliograph.ledger.partition_remap import row_of, turn_of
 from heliograph.ledger.runs import Page
-
-LEADER_PAUSE_S = 0.5
 
 
 async def open_counts(
@@ -133,17 +131,6 @@ def _home_of(
     return _Home(*ids, modulo, remote)
 
 
-async def source_offsets(
-    source: Cluster, partitions: Iterable[PartitionName], which: int, *, read_committed: bool = False
-) -> dict[PartitionName, int]:
-    """An end of the source's log of each partition, or the first offset of a time on, -1 if there is none.
-
-    Those whose leader does not answer are left out.
-    """
-    names = {where: TopicPartition(*where) for where in partitions}
-    return await _offsets(source, names, which, read_committed=read_committed)
-
-
 async def _extents(
     homes: Mapping[PartitionName, _Home], *, source: Cluster, target: Cluster
 ) -> dict[PartitionName, Extent]:
@@ -152,21 +139,9 @@ async def _extents(
     remotes = {where: home.target for where, home in homes.items()}
     starts = await source_offsets(source, wanted, EARLIEST)
     ends = await source_offsets(source, wanted, LATEST)
-    targets = await _offsets(target, remotes, LATEST)
+    targets = await log_offsets(target, remotes, LATEST)
     return {
         where: Extent(starts[where], ends[where], targets[where])
         for where in wanted
         if where in starts and where in ends and where in targets
     }
-
-
-async def _offsets(
-    cluster: Cluster, names: Mapping[PartitionName, TopicPartition], which: int, *, read_committed: bool = False
-) -> dict[PartitionName, int]:
-    answers = await list_offsets(cluster, set(names.values()), which, read_committed=read_committed)
-    silent = [name for name, answer in answers.items() if answer.error_code]
-    if silent:
-        await asyncio.sleep(LEADER_PAUSE_S)
-        await cluster.refresh({name.topic for name in silent})
-        answers.update(await list_offsets(cluster, silent, which, read_committed=read_committed))
-    return {where: answers[name].offset for where, name in names.items() if not answers[name].error_code}

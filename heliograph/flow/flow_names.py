@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
 
-from heliograph.config.settings import Flow
 from heliograph.errors import NameRefused
-from heliograph.kafka.cluster import Cluster
+from heliograph.flow.opening import OpenedFlow
+from heliograph.flow.partition_table import PartitionTable
 from heliograph.ledger.copy_names import NameClaim, NamePlan, Rank, claims_of, may_clash, names_of, plan_names
-from heliograph.ledger.ledger import Ledger, PartitionName
-from heliograph.ledger.model import Entry
 
 log = logging.getLogger("heliograph")
 
@@ -19,23 +16,12 @@ NAMED = 20
 """So many of many are told one by one."""
 
 
-class NamedFlow(Protocol):
-    """What is to be known of a flow."""
-
-    flow: Flow
-    source: Cluster
-    target: Cluster
-    ledger: Ledger
-
-    @property
-    def entries(self) -> Mapping[PartitionName, Entry]: ...
-
-
 class FlowNames:
-    """Of one flow."""
+    """Plans the names of one flow's copies."""
 
-    def __init__(self, flow: NamedFlow) -> None:
-        self._flow = flow
+    def __init__(self, opening: OpenedFlow, table: PartitionTable) -> None:
+        self._opening = opening
+        self._table = table
         self._order, self._rivals = 0, tuple[FlowNames, ...]()
         self._home: frozenset[str] = frozenset()
         self.refused: Mapping[str, NameRefused] = {}
@@ -45,12 +31,12 @@ class FlowNames:
         """Know the flows of this process, ourselves among them: without marks two must not copy into one topic."""
         self._order = others.index(self)
         self._rivals = tuple(
-            other for other in others if other is not self and may_clash(self._flow.flow, other._flow.flow)
+            other for other in others if other is not self and may_clash(self._opening.flow, other._opening.flow)
         )
 
     def plan(self, topics: Collection[str] | None = None) -> NamePlan:
         """By what both clusters had when last looked at, or of these topics of the source alone."""
-        flow = self._flow
+        flow = self._opening
         return plan_names(
             flow.flow,
             flow.source.catalogue.topics if topics is None else topics,
@@ -62,16 +48,16 @@ class FlowNames:
 
     def claims(self) -> dict[str, NameClaim]:
         """What the flow claims of the target's names."""
-        flow = self._flow
+        flow = self._opening
         names = names_of(flow.flow, flow.source.catalogue.topics)
         return claims_of(flow.flow, names, ranks=self._ranks(), order=self._order)
 
     def _ranks(self) -> dict[str, Rank]:
-        known = dict.fromkeys((topic for topic, _ in self._flow.ledger.entries), Rank.KNOWN)
-        return known | dict.fromkeys((topic for topic, _ in self._flow.entries), Rank.COPIED)
+        known = dict.fromkeys((topic for topic, _ in self._opening.ledger.entries), Rank.KNOWN)
+        return known | dict.fromkeys((topic for topic, _ in self._table.entries), Rank.COPIED)
 
     def plan_and_tell(self, topics: Collection[str] | None = None) -> NamePlan:
-        plan, name = self.plan(topics), self._flow.flow.name
+        plan, name = self.plan(topics), self._opening.flow.name
         tell_refused(name, "mirrored", self.refused, plan.refused)
         if new := sorted(plan.home - self._home):
             log.info(

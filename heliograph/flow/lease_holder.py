@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 
 from heliograph.clock import Clock, host_clock, wall_ms
 from heliograph.errors import HeliographError, LeaseLost
-from heliograph.flow.restarts import Restarts
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import lease as rule
 from heliograph.ledger import store
@@ -37,14 +36,14 @@ RELEASE_S = 0.3
 
 
 class LeasedFlow(Protocol):
-    """What is to be known of a flow."""
+    """What a lease holder needs of a flow."""
 
-    name: str
     target: Cluster
     ledger: Ledger
     ledger_topic: str
-    restarts: Restarts
 
+    @property
+    def name(self) -> str: ...
     @property
     def wants_reopening(self) -> bool: ...
 
@@ -57,7 +56,7 @@ class _Sent(NamedTuple):
 
 
 class LeaseHolder:
-    """Of one flow and one process; `on_change` is called when it begins and ceases to lead."""
+    """Competes for the lease of one flow, for one process."""
 
     def __init__(
         self,
@@ -66,12 +65,15 @@ class LeaseHolder:
         *,
         lease_ms: Callable[[], int],
         on_change: Callable[[], None] = lambda: None,
+        restarts: Callable[[], int] = lambda: 0,
         clock: Clock = host_clock,
     ) -> None:
+        """`on_change` is called when it begins or ceases to lead; `restarts` counts the restarts of the flow."""
         self._flow = flow
         self._me = me
         self._lease_ms = lease_ms
         self._on_change = on_change
+        self._restarts = restarts
         self._clock = clock
         self._held: Lease | None = None
         """Our last record."""
@@ -223,7 +225,7 @@ class LeaseHolder:
 
     async def _renew(self) -> None:
         assert self._held is not None
-        held = self._held.moved(LeaseState.HELD, wall_ms(), restarts=self._flow.restarts.total)
+        held = self._held.moved(LeaseState.HELD, wall_ms(), restarts=self._restarts())
         sent = await self._send(held)
         self._held = held
         self._sent.append(sent)

@@ -56,6 +56,18 @@ class PartitionTable:
             del self.entries[where]
         return gone
 
+    def copy(self, where: PartitionName, entry: Entry) -> None:
+        """Copy a partition from an entry on."""
+        self.entries[where] = entry
+
+    def resume(self, where: PartitionName, entry: Entry) -> None:
+        """Copy a partition from an entry on that is not the one known so far."""
+        self.entries[where] = self.known[where] = entry
+
+    def drop(self, where: PartitionName) -> None:
+        """Copy a partition no longer; what is known of it stays."""
+        self.entries.pop(where, None)
+
     def take_row(self, row: LedgerRow) -> None:
         """What a lane gave back."""
         where = (row.topic, row.partition)

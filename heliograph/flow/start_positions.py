@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from heliograph.config.start_points import EARLIEST, LATEST, StartPoint
-from heliograph.flow.count_opening import source_offsets
+from heliograph.flow.log_offsets import source_offsets
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.ledger import PartitionName
 from heliograph.ledger.position_requests import PositionRequest

@@ -18,6 +18,7 @@ from heliograph.errors import ConfigError, InternalError
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.flow.progress import Progress
+from heliograph.flow.restarts import Restarts
 from heliograph.ledger import formats, store
 from heliograph.ledger.lease import Lease, Process
 from heliograph.ledger.losses import Loss
@@ -75,7 +76,14 @@ class FlowSupervisor:
 
     def __init__(self, flow: FlowDriver, me: Process, around: DriverServices) -> None:
         self.flow = flow
-        self.lease_holder = flow.lease_holder = LeaseHolder(flow, me, lease_ms=around.lease_ms, on_change=self._on_lead)
+        self.restarts = Restarts()
+        self.lease_holder = flow.opening.lease_holder = LeaseHolder(
+            flow.opening,
+            me,
+            lease_ms=around.lease_ms,
+            on_change=self._on_lead,
+            restarts=lambda: self.restarts.total,
+        )
         self.is_ready = False
         """It is ours, and its partitions may be planned."""
         self.is_waiting = flow.flow.is_running
@@ -103,8 +111,8 @@ class FlowSupervisor:
         if not flow.flow.is_running:
             self._around.report(f"{flow.name}: {flow.flow.state}")
         while not flow.flow.is_running:
-            await flow.changed.wait()
-            flow.changed.clear()
+            await flow.opening.changed.wait()
+            flow.opening.changed.clear()
         following: list[asyncio.Task[None]] = []
         goes_on = True
         try:
@@ -121,7 +129,7 @@ class FlowSupervisor:
         flow = self.flow
 
         async def bid() -> None:
-            await flow.open()
+            await flow.opening.open()
             if not following:
                 following.append(self._around.spawn(self._loop("following the ledger").keep(self._listen)))
             self.is_waiting = not await self.lease_holder.bid()
@@ -137,7 +145,7 @@ class FlowSupervisor:
         """Prepare the flow and have it mirrored as long as it is ours; False if it cannot be mirrored."""
         flow = self.flow
         holding, mirroring = (
-            asyncio.ensure_future(self.lease_holder.hold(flow.open)),
+            asyncio.ensure_future(self.lease_holder.hold(flow.opening.open)),
             asyncio.ensure_future(self._mirror()),
         )
         try:
@@ -197,7 +205,7 @@ class FlowSupervisor:
     async def _may_restart(self, why: str) -> bool:
         """Wait until what failed for good may be tried again; False if it is not to be."""
         flow = self.flow
-        chosen, restarts = flow.flow.auto_restart, flow.restarts
+        chosen, restarts = flow.flow.auto_restart, self.restarts
         pause_s = restarts.after_failure_s(chosen)
         if pause_s is None:
             if chosen is not None:
@@ -228,7 +236,7 @@ class FlowSupervisor:
     def terms(self) -> FlowTerms | None:
         """What lanes are told; None if that cannot be said now, and the next plan follows when it can."""
         with self._told:
-            return self.flow.terms()
+            return self.flow.assignments.terms()
         if self._telling is None or self._telling.done():
             self._telling = self._around.spawn(self._until_told())
         return None
@@ -238,7 +246,7 @@ class FlowSupervisor:
         while self._told.error is not None:
             await asyncio.sleep(TERMS_S)
             with self._told:
-                self.flow.terms()
+                self.flow.assignments.terms()
         self._around.replan()
 
     def take_rows(self, rows: Sequence[LedgerRow]) -> asyncio.Task[None]:
@@ -258,9 +266,10 @@ class FlowSupervisor:
         if not self.is_ready:
             return
         with self._rows_taken:
-            await self.flow.take_rows(rows)
+            await self.flow.epochs.take_rows(rows)
         if isinstance(self._rows_taken.error, InternalError):
-            self.flow.take_written()  # rows behind the one that failed were not taken; the ledger has what they say
+            # Rows behind the one that failed were not taken; the ledger has what they say.
+            self.flow.epochs.take_written()
 
     # -- beside the epochs ---------------------------------------------------------------
 
@@ -270,34 +279,34 @@ class FlowSupervisor:
         cost, took_s = Cost(), 0.0
         while True:
             interval = stretched_s(flow.flow.refresh_topics_interval_s, cost_s=cost.last_s, share=TOPICS_SHARE)
-            is_whole = flow.is_complete and not flow.missed and looking.error is None
+            is_whole = flow.topics.is_complete and not flow.topics.missed and looking.error is None
             pause = interval if is_whole else min(interval, INCOMPLETE_S)
             wanted = flow.flow.refresh_topics_enabled or not is_whole
             try:
-                await asyncio.wait_for(flow.changed.wait(), pause if wanted else None)
+                await asyncio.wait_for(flow.opening.changed.wait(), pause if wanted else None)
                 await asyncio.sleep(max(GATHER_S, min(LOOK_SHARE * took_s, INCOMPLETE_S)))
-                flow.changed.clear()
+                flow.opening.changed.clear()
             except TimeoutError:
                 pass
-            if not flow.flow.is_running or not flow.leads():
+            if not flow.flow.is_running or not flow.opening.leads():
                 continue
             began = time.monotonic()
             with looking:
                 with cost.measure():
-                    is_changed = await flow.discover()
+                    is_changed = await flow.topics.discover()
                 if is_changed:
                     self._around.replan_soon()
             took_s = time.monotonic() - began
 
     async def _restart_loop(self) -> None:
-        """Partitions that failed are copied again, where that is wished."""
-        flow = self.flow
+        """Copy failed partitions again, where `autoRestart` is on."""
+        answers = self.flow.answers
         while True:
-            await flow.has_failed.wait()
-            flow.has_failed.clear()
-            failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(flow.failed)[:NAMED])
-            if await self._may_restart(f"{counted(len(flow.failed), 'partition')} ({failed})"):
-                flow.restart()
+            await answers.has_failed.wait()
+            answers.has_failed.clear()
+            failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(answers.failed)[:NAMED])
+            if await self._may_restart(f"{counted(len(answers.failed), 'partition')} ({failed})"):
+                answers.restart()
                 self._around.replan()
 
     async def _restore_loop(self) -> None:
@@ -306,9 +315,9 @@ class FlowSupervisor:
         restoring = self._loop("what the ledger lost is not written again yet")
         while True:
             await asyncio.sleep(RESTORE_S)
-            if flow.leads():
+            if flow.opening.leads():
                 with restoring:
-                    await flow.write_lost()
+                    await flow.opening.write_lost(flow.table.known)
 
     async def _rights_loop(self) -> None:
         """Name rights that are missing; take up what was waiting for one when it is back."""
@@ -318,12 +327,16 @@ class FlowSupervisor:
         while True:
             await asyncio.sleep(RIGHTS_S)
             with looking:
-                if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
-                    flow.changed.set()
+                if flow.flow.is_running and flow.opening.leads() and await self._look_at_rights():
+                    flow.opening.changed.set()
                     self.lease_holder.stir()
             with telling:
-                if flow.leads():
-                    await flow.write_condition()
+                if flow.opening.leads():
+                    await flow.opening.write_condition(flow.side_loops.failing())
+
+    async def _look_at_rights(self) -> bool:
+        """Log every right that is missing, once, and that it is back; True if one came back."""
+        return await self.flow.opening.rights.look(list(self.flow.topics.names.plan().wanted))
 
     async def _listen(self) -> None:
         """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
@@ -349,20 +362,20 @@ class FlowSupervisor:
         flow = self.flow
         if isinstance(word, Lease):
             self.lease_holder.stir()
-        elif flow.leads():
+        elif flow.opening.leads():
             match word:
                 case formats.EntryRecord():
-                    flow.ledger_moved.set()
+                    flow.epochs.flushed.set()
                     self.progress.note(word.topic, word.partition, word.entry)
                 case formats.Trouble():
-                    flow.note_trouble(word)
+                    flow.epochs.note_trouble(word)
                     if word.final:
                         self._around.replan()
                 case TopicChange():
-                    flow.note_change(word)
+                    flow.epochs.note_change(word)
                 case formats.Throttle():
                     flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)
-                case Loss() if flow.note_loss(word):
+                case Loss() if flow.epochs.note_loss(word):
                     self._around.replan()
 
     async def _progress_loop(self) -> None:
@@ -375,9 +388,11 @@ class FlowSupervisor:
             await asyncio.sleep(PROGRESS_S)
             progress.keep_only(flow.entries)
             line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
-            home = f"{flow.left_out:,} came home" if flow.left_out else ""
+            home = f"{flow.epochs.left_out:,} came home" if flow.epochs.left_out else ""
             if self._around.is_copying():
-                self._around.report(f"{flow.name}: {', '.join(filter(None, (line, home, flow.carried, throttled)))}")
+                self._around.report(
+                    f"{flow.name}: {', '.join(filter(None, (line, home, flow.groups_told, throttled)))}"
+                )
             else:
                 self._around.report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
 

@@ -41,7 +41,7 @@ class World:
             flow=flow_of(more),
             source=SimpleNamespace(alias="A", catalogue=Catalogue(cluster_id="", brokers={}, topics=topics)),
             target=SimpleNamespace(alias="B", catalogue=Catalogue(cluster_id="", brokers={}, topics={})),
-            entries={},
+            table=SimpleNamespace(entries={}),
             ledger=Ledger(group_id="A-mm2", topic="ledger"),
             ledger_topic="ledger",
             leads=lambda: self.leads,
@@ -51,7 +51,8 @@ class World:
         monkeypatch.setattr(sync_module, "delete_acls", self._delete)
         monkeypatch.setattr(sync_module, "maybe_describe_acls", self._describe)
         monkeypatch.setattr(store, "write_acls", self._write)
-        flow.names = FlowNames(flow)
+        flow.opening = flow
+        flow.topics = SimpleNamespace(names=FlowNames(flow, flow.table))
         self.flow = flow
         self.sync = AclSync(flow)
 

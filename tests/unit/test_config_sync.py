@@ -246,10 +246,10 @@ def test_a_setting_for_which_a_filter_fails_is_named_once_and_the_others_follow(
                 settings(world.source, topic).update({"retention.ms": "5", "cleanup.policy": "compact"})
             flow = world.flow
             sync = replace(flow.flow.topic_sync, configs_exclude=Failing())
-            flow.flow = replace(flow.flow, topic_sync=sync)
-            flow.targets.apply(flow.flow)
+            flow.opening.flow = replace(flow.flow, topic_sync=sync)
+            flow.topics.targets.apply(flow.flow)
             source, _ = await asyncio.gather(flow.source.refresh(), flow.target.refresh())
-            await flow.targets.ensure(source, {"orders": "a.orders", "others": "a.others"})
+            await flow.topics.targets.ensure(source, {"orders": "a.orders", "others": "a.others"})
             await mirrored(world, "orders", "others").look()
             assert settings(world.target, "a.orders") == settings(world.target, "a.others")
             assert settings(world.target, "a.orders") == {"cleanup.policy": "compact"}
@@ -281,12 +281,12 @@ def test_lanes_learn_of_a_limit_that_was_changed() -> None:
         async with flow_between(*BOTH) as world:
             sync = mirrored(world, "orders")
             for key, is_limit in (("retention.ms", False), ("max.message.bytes", True)):
-                world.flow.changed.clear()
+                world.flow.opening.changed.clear()
                 settings(world.source, "orders")[key] = "500000"
                 sync._due = 0.0
                 await sync.look()
                 assert settings(world.target, "a.orders")[key] == "500000"
-                assert world.flow.changed.is_set() is is_limit
+                assert world.flow.opening.changed.is_set() is is_limit
 
     asyncio.run(run())
 

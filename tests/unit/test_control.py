@@ -177,7 +177,7 @@ def test_a_contact_says_since_when_the_source_has_answered_without_a_stall() -> 
 def test_a_source_of_which_nothing_is_copied_is_asked_before_it_is_said_to_answer() -> None:
     async def test() -> None:
         async with flow_between({}) as world:
-            await world.flow.open()
+            await world.flow.opening.open()
             await world.flow.prepare()
             watch = Watch(world.flow)
             await watch.look()
@@ -232,9 +232,10 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
     topics: tuple[str, ...], exposed: Exposure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = ledger(end=15, since_ms=7_000)
+    wanted = {topic: f"a.{topic}" for topic in topics}
     flow = SimpleNamespace(
         ledger=known,
-        names=SimpleNamespace(plan=lambda: SimpleNamespace(wanted={topic: f"a.{topic}" for topic in topics})),
+        topics=SimpleNamespace(names=SimpleNamespace(plan=lambda: SimpleNamespace(wanted=wanted))),
         target=None,
         ledger_topic="l",
         flow=SimpleNamespace(group_id="g"),

@@ -185,9 +185,9 @@ def test_a_refusal_is_told_once_and_once_when_it_is_over(caplog: pytest.LogCaptu
     flow.source.catalogue = catalogue(["old-a", "new-a", "c"])
     with caplog.at_level(logging.INFO, "heliograph"):
         for _ in range(3):
-            assert flow.names.plan_and_tell().wanted == {"new-a": "a", "c": "A.c"}
+            assert flow.topics.names.plan_and_tell().wanted == {"new-a": "a", "c": "A.c"}
         flow.source.catalogue = catalogue(["old-a", "c"])
-        flow.names.plan_and_tell()
+        flow.topics.names.plan_and_tell()
     assert [record.getMessage() for record in caplog.records] == [
         (
             'A->B: not mirrored: NAME_REFUSED: A->B: "old-a" would be called "a" on "B", as "new-a" is; their records '
@@ -200,7 +200,7 @@ def test_a_refusal_is_told_once_and_once_when_it_is_over(caplog: pytest.LogCaptu
 def test_of_very_many_refusals_some_are_told(caplog: pytest.LogCaptureFixture) -> None:
     [flow] = drivers(BASE + rule(".*", "one"))
     flow.source.catalogue = catalogue([f"t{number:02}" for number in range(NAMED + 6)])
-    flow.names.plan_and_tell()
+    flow.topics.names.plan_and_tell()
     assert len(caplog.records) == NAMED + 1
     assert caplog.records[-1].getMessage() == "A->B: not mirrored for such reasons: 5 more"
 
@@ -208,22 +208,22 @@ def test_of_very_many_refusals_some_are_told(caplog: pytest.LogCaptureFixture) -
 def test_flows_of_a_process_know_what_the_others_copy() -> None:
     first, second = drivers(THREE + IDENTITY)
     first.source.catalogue = second.source.catalogue = catalogue(["x"])
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({"x": "x"}, {})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({"x": "x"}, {})
     second.entries["x", 0] = ENTRY
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({}, {"x": "x"})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({}, {"x": "x"})
     second.entries.clear()
     second.ledger.partition(("x", 0)).entry = ENTRY
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({}, {"x": "x"})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({}, {"x": "x"})
     first.ledger.partition(("x", 0)).entry = ENTRY
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({"x": "x"}, {})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({"x": "x"}, {})
 
 
 def test_flows_that_mark_records_share_a_topic_and_one_flow_does_not_with_itself() -> None:
     """As where a chain goes in both directions, and both its ends write to the middle."""
     first, second = drivers(THREE + IDENTITY + MARKS + NO_SYNC + rule("old-(.*)", "$1", flow="A->C"))
     first.source.catalogue, second.source.catalogue = catalogue(["x", "old-x"]), catalogue(["x"])
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({"old-x": "x"}, {"x": "x"})
-    assert list(first.names.plan().refused) == ["x"]
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({"old-x": "x"}, {"x": "x"})
+    assert list(first.topics.names.plan().refused) == ["x"]
 
 
 # -- cycles
@@ -237,11 +237,11 @@ def test_what_came_by_a_rule_does_not_go_back_and_is_told_once(caplog: pytest.Lo
     back.source.catalogue = catalogue(["x.eu", "native", "y.us", "A.z"])
     with caplog.at_level(logging.INFO, "heliograph"):
         for _ in range(2):
-            assert back.names.plan_and_tell().wanted == {"native": "B.native", "y.us": "us-y"}
+            assert back.topics.names.plan_and_tell().wanted == {"native": "B.native", "y.us": "us-y"}
     [record] = caplog.records
     assert record.getMessage().endswith("by the rules of other flows they are copies of the target's own: x.eu")
     there.source.catalogue = catalogue(["orders-x", "us-y", "B.native"])
-    assert there.names.plan().wanted == {"orders-x": "x.eu"}
+    assert there.topics.names.plan().wanted == {"orders-x": "x.eu"}
 
 
 def test_a_disabled_flow_has_no_copies() -> None:

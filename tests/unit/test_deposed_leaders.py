@@ -377,12 +377,12 @@ def test_the_drivers_log_ends_come_from_leaders_that_still_lead() -> None:
             source, target, flow = world.source, world.target, world.flow
             source.append("t", 0, recent(0, 3))
             target.append("a.t", 0, recent(0, 3))
-            await flow.open()
+            await flow.opening.open()
             await flow.prepare()
             [(where, entry)] = flow.entries.items()
             ids = source.topics["t"].topic_id.hex, target.topics["a.t"].topic_id.hex
             assert (entry.source_topic_id, entry.target_topic_id) == ids
-            flow.entries[where] = flow._table.known[where] = entry.moved(
+            flow.entries[where] = flow.table.known[where] = entry.moved(
                 source_offset=5, lineage="0:0 1:3", target_leader_epoch=1
             )
             source.cut_off(1)
@@ -393,8 +393,8 @@ def test_the_drivers_log_ends_come_from_leaders_that_still_lead() -> None:
                 cluster._informant = None
                 cluster._bootstrap = cluster._bootstrap[:1]
                 cluster.catalogue = cluster_module._NOTHING
-            await flow._look()
-            [assignment] = flow.assignments()
+            await flow.topics.refresh()
+            [assignment] = flow.assignments.all()
             assert (assignment.source_leader_epoch, assignment.entry.target_leader_epoch) == (1, 1)
             assert flow.source.catalogue.leadership_of("t", 0) == (2, 1)
             assert flow.target.catalogue.leadership_of("a.t", 0) == (2, 1)
@@ -411,7 +411,7 @@ def test_the_drivers_metadata_ages() -> None:
 
     async def test() -> None:
         async with flow_between({"t": 1}, {"a.t": 1}, more, brokers=2) as world:
-            await world.flow.open()
+            await world.flow.opening.open()
             await world.flow.prepare()
             world.source.cut_off(1)
             world.source.append("t", 0, recent(0, 3))
@@ -423,7 +423,7 @@ def test_the_drivers_metadata_ages() -> None:
             while not await look():
                 await asyncio.sleep(0.02)
             assert world.flow.target.metadata_max_age_s == 300
-            terms = world.flow.terms()
+            terms = world.flow.assignments.terms()
             assert (terms.source_metadata_max_age_ms, terms.target_metadata_max_age_ms) == (60, 70)
 
     run(test())

@@ -50,7 +50,7 @@ def driver_on(executors: Executors) -> Driver:
     """Four partitions that may have four lanes."""
     driver = Driver(parse_settings(CONFIG + "tasks.max = 4\n"), executors, report=lambda line: None)
     driver._flows[0].entries.update({("t", partition): ENTRY for partition in range(4)})
-    driver._flows[0].lease_holder = None
+    driver._flows[0].opening.lease_holder = None
     return driver
 
 
@@ -129,7 +129,7 @@ def test_after_a_failed_job_copying_goes_on_from_what_its_lanes_wrote_down() -> 
         for partition, written in enumerate((newer, other_count, ENTRY.moved(n=ENTRY.n - 1))):
             flow.ledger.partitions["t", partition] = PartitionLedger()
             flow.ledger.partitions["t", partition].entry = written
-        flow.take_written()
+        flow.epochs.take_written()
         assert [flow.entries["t", partition] for partition in range(4)] == [newer, ENTRY, ENTRY, ENTRY]
 
     asyncio.run(check())

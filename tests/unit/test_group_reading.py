@@ -41,7 +41,7 @@ def offsets(ledger: Ledger) -> dict[str, int]:
 @asynccontextmanager
 async def prepared(more: str = "") -> AsyncIterator[World]:
     async with flow_between({"t": 1}, more=more) as world:
-        await world.flow.open()
+        await world.flow.opening.open()
         await world.flow.prepare()
         await follow(world)
         yield world

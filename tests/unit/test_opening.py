@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
-from heliograph.flow import count_opening
-from heliograph.flow import flow as flow_module
+from heliograph.flow import enrolment, log_offsets
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.partition_table import place_of
 from heliograph.kafka.batch import NewRecord
@@ -87,7 +86,7 @@ def test_partitions_that_nobody_copied_begin_at_the_start_of_their_log() -> None
                 ("t", 0): (0, 0),
                 ("t", 1): (0, 0),
             }
-            assert flow.is_complete
+            assert flow.topics.is_complete
             assert flow.entries["t", 0].source_end == 10
             assert sorted(world.entries()) == [(0, 0, 0), (1, 0, 0)]
 
@@ -152,9 +151,9 @@ def test_after_a_loss_a_new_count_begins_and_its_position_is_stored_first() -> N
     async def test() -> None:
         async with a_world() as world, world.leader() as flow:
             before = world.target.partition(OFFSETS, 0).end
-            await flow.take_rows([released(flow, "DATA_LOST", position=10, log_start=12, log_end=20)])
+            await flow.epochs.take_rows([released(flow, "DATA_LOST", position=10, log_start=12, log_end=20)])
             assert (flow.entries["t", 0].count, flow.entries["t", 0].source_offset) == (1, 12)
-            assert flow.is_complete
+            assert flow.topics.is_complete
             assert world.entries()[2:] == [(0, 1, 12)]
             assert world.target.partition(OFFSETS, 0).end == before + 1
 
@@ -174,7 +173,7 @@ def test_a_count_is_durable_before_a_plan_can_have_it() -> None:
                 return answer
 
             world.target.control(PRODUCE, look)
-            await flow.take_rows([released(flow, "SECOND_WRITER")])
+            await flow.epochs.take_rows([released(flow, "SECOND_WRITER")])
             assert could_plan
             assert not any(could_plan)
             assert flow.entries["t", 0].count == 1
@@ -183,15 +182,15 @@ def test_a_count_is_durable_before_a_plan_can_have_it() -> None:
 
 
 def test_a_partition_whose_leader_does_not_answer_is_left_for_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(count_opening, "LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr(log_offsets, "LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
             world.target.refuse(LIST_OFFSETS, "a.t", 1, 6, times=2)
             async with world.leader() as flow:
-                assert (set(flow.entries), flow.is_complete) == ({("t", 0)}, False)
-                assert await flow.discover()
-                assert flow.is_complete
+                assert (set(flow.entries), flow.topics.is_complete) == ({("t", 0)}, False)
+                assert await flow.topics.discover()
+                assert flow.topics.is_complete
             assert sorted(world.entries()) == [(0, 0, 0), (1, 0, 0)]
 
     asyncio.run(test())
@@ -220,13 +219,13 @@ def test_a_look_for_topics_leaves_partitions_alone_whose_count_is_being_opened(m
 
             async def slowly(*asked: Any) -> dict[PartitionName, int]:
                 await may_end.wait()
-                return await count_opening.source_offsets(*asked)
+                return await log_offsets.source_offsets(*asked)
 
-            monkeypatch.setattr(flow_module, "source_offsets", slowly)
-            opening_one = asyncio.ensure_future(flow.take_rows([released(flow, "SECOND_WRITER")]))
+            monkeypatch.setattr(enrolment, "source_offsets", slowly)
+            opening_one = asyncio.ensure_future(flow.epochs.take_rows([released(flow, "SECOND_WRITER")]))
             await asyncio.sleep(0)
             assert ("t", 0) not in flow.entries
-            looking = asyncio.ensure_future(flow.discover())
+            looking = asyncio.ensure_future(flow.topics.discover())
             await opening_one
             may_end.set()
             await looking
@@ -252,10 +251,10 @@ def test_a_topic_that_is_deleted_while_its_count_is_opened_is_left_for_the_next_
 
             other = world.target if side == "source" else world.source
             other.control(LIST_OFFSETS, delete)
-            await flow.take_rows([released(flow, "SECOND_WRITER")])
+            await flow.epochs.take_rows([released(flow, "SECOND_WRITER")])
             assert ("t", 0) not in flow.entries
-            assert not flow.is_complete
-            assert flow.changed.is_set(), "that look follows at once"
+            assert not flow.topics.is_complete
+            assert flow.opening.changed.is_set(), "that look follows at once"
             assert world.entries() == before
 
     asyncio.run(test())

@@ -19,13 +19,17 @@ from heliograph.control.flow_loops import loops_beside
 from heliograph.driver.driver import Driver
 from heliograph.errors import BrokerRefused, InternalError, ProtocolError, Unreachable, named
 from heliograph.flow import supervisor as life_module
+from heliograph.flow.assignments import LaneAssignments
+from heliograph.flow.epochs import FlowEpochs
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.supervisor import FlowSupervisor
+from heliograph.flow.topics import FlowTopics
 from heliograph.kafka.log import append, fetch_partition
 from heliograph.ledger import formats, store
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.source_snapshot import SeenGroup
 from heliograph.loop import Loop
+from heliograph.rights.missing_rights import MissingRights
 from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
@@ -151,8 +155,8 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
     """A driver with the flow's life as it is while it leads, without lanes and without a lease."""
     driver = Driver(world.settings(more), NoEpochs(), report=lambda _: None, beside=loops_beside)
     [life] = driver._lives
-    life.flow.lease_holder = None
-    await life.flow.open()
+    life.flow.opening.lease_holder = None
+    await life.flow.opening.open()
     tasks = [driver._spawn(life._mirror()), driver._spawn(SideLoop("a->b", "listening").keep(life._listen))]
     try:
         await until(lambda: life.is_ready)
@@ -167,8 +171,8 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
 @pytest.mark.parametrize(
     ("owner", "method"),
     [
-        (FlowDriver, "discover"),
-        (FlowDriver, "look_at_rights"),
+        (FlowTopics, "discover"),
+        (MissingRights, "look"),
         (FlowDriver, "look_at_throttling"),
         (FlowSupervisor, "_hear"),
         (source_watch.Watch, "look"),
@@ -198,8 +202,8 @@ def test_no_side_loop_ends_the_driver_whatever_it_raises(
             monkeypatch.setattr(owner, method, broken)
             if method == "discover":
                 monkeypatch.setattr(life_module, "INCOMPLETE_S", 0.01)
-                life.flow.is_complete = False
-                life.flow.changed.set()
+                life.flow.topics.is_complete = False
+                life.flow.opening.changed.set()
             if method == "_hear":
                 order = formats.Order(owner="x", end_epoch=0)
                 await store.write_order(life.flow.target, LEDGER, GROUP, order)
@@ -221,7 +225,7 @@ def test_rows_that_cannot_be_answered_are_named_and_the_flow_is_planned_again(
 
     async def scenario() -> None:
         async with a_world() as world, led(world) as (driver, life):
-            monkeypatch.setattr(FlowDriver, "take_rows", broken)
+            monkeypatch.setattr(FlowEpochs, "take_rows", broken)
             await life.take_rows([])
             assert life.may_be_planned
             assert driver._failure is None
@@ -233,12 +237,12 @@ def test_rows_that_cannot_be_answered_are_named_and_the_flow_is_planned_again(
 def test_a_flow_that_lanes_cannot_be_told_of_for_a_mistake_of_ours_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_: FlowDriver) -> None:
+    def broken(_: LaneAssignments) -> None:
         raise KeyError("x")
 
     async def scenario() -> None:
         async with a_world() as world, led(world) as (driver, life):
-            monkeypatch.setattr(FlowDriver, "terms", broken)
+            monkeypatch.setattr(LaneAssignments, "terms", broken)
             assert driver._terms() == {}
             assert life._telling is not None
 
@@ -381,11 +385,11 @@ def test_a_ledger_that_cannot_be_described_is_named() -> None:
         async with a_world() as world:
             settings = world.settings("emit.checkpoints.enabled = false\n")
             flow = FlowDriver(settings.flows[0], settings, is_local=True)
-            flow._ensure_internal = _nothing  # type: ignore[method-assign]
+            flow.opening._ensure_internal = _nothing  # type: ignore[method-assign]
             world.target.control(METADATA, lambda call: without(call, LEDGER))
             try:
                 with pytest.raises(BrokerRefused, match=f'there is no topic "{LEDGER}"'):
-                    await flow.open()
+                    await flow.opening.open()
             finally:
                 flow.close()
 
