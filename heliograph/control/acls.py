@@ -43,7 +43,7 @@ log = logging.getLogger("heliograph")
 
 ALTER = "grant Alter on the cluster"
 NAMED = 5
-"""So many of many rules are named."""
+"""Maximum number of ACLs listed in a message."""
 
 
 # -- what becomes of one rule
@@ -250,7 +250,7 @@ def _done(outcome: Mapping[Acl, HeliographError | None], refused: dict[Acl, Heli
 
 
 class AclSync:
-    """Of one flow."""
+    """Syncs the ACLs of one flow."""
 
     def __init__(self, flow: FlowDriver) -> None:
         self._flow = flow
@@ -266,7 +266,7 @@ class AclSync:
         return float(flow.topic_sync.acls_interval_s) if flow.is_running and flow.topic_sync.copies_acls else None
 
     async def sync(self) -> None:
-        """One pass."""
+        """Bring the target's ACLs in line with the source's."""
         flow, settings = self._flow, self._flow.flow
         source = await maybe_describe_acls(flow.source)
         target = await self._target_rules() if source is not None else None
@@ -352,7 +352,7 @@ class AclSync:
         if news[NAMED:]:
             log.warning("%s: %d more access rules are refused", flow.name, len(news) - NAMED)
         if self._refused and not applied.refused:
-            log.info("%s: over: access rules were refused", flow.name)
+            log.info("%s: access rules are accepted again", flow.name)
         self._refused = frozenset(applied.refused)
         if len(plan.withheld) != self._withheld:
             log.info(

@@ -22,9 +22,9 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.log import append
 from heliograph.ledger import mm2_records, store
 from heliograph.ledger.cluster_access import Role, admin_way, way_of
+from heliograph.loop import Loop
 from heliograph.names.policies import HEARTBEATS
 from heliograph.outage_log import Outage
-from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
 
@@ -142,7 +142,7 @@ class _Target:
         self._factor = -1
         self._is_topic_there = False
         self._spell = Outage()
-        self._unforeseen = SideLoop("heartbeats", f'not written into "{client.alias}"')
+        self._unforeseen = Loop("heartbeats", f'not written into "{client.alias}"')
         self._changed = asyncio.Event()
         way = admin_way(settings, client.alias, source=client.source)
         self._cluster = Cluster(client.alias, way.bootstrap, client_id="", security=way.security)
@@ -227,7 +227,7 @@ class _Target:
         if not self._spell.is_news(f"{error.code} {error.details.get('error_code')}"):
             return
         way_out = ", or set emit.heartbeats.enabled = false" if isinstance(error, NotAuthorized) else ""
-        log.warning('heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, way_out)
+        log.warning('heartbeats into "%s" are not written: %s%s; retrying', self._alias, error, way_out)
 
 
 def client_id(pairs: Iterable[Pair]) -> str:

@@ -61,15 +61,15 @@ def _still_ms(position: int, before: LogEnd, position_then: int | None, last_loo
     return before.still_ms or last_look_ms
 
 
-class Watch:
-    """Of one flow's source."""
+class LogEndSync:
+    """Writes the log ends of one flow's source to the ledger."""
 
     def __init__(self, flow: FlowDriver) -> None:
         self._flow = flow
         self._positions: dict[PartitionName, int] | None = None
         """At the last look."""
 
-    async def look(self) -> None:
+    async def sync(self) -> None:
         """Ask for the log ends; write down which moved, and that the source answered."""
         flow = self._flow
         await flow.topics.renew_metadata()
@@ -105,7 +105,7 @@ class Watch:
             await flow.source.refresh(silent)  # their leaders may have moved
 
     async def _forget_absent(self, now_ms: int) -> None:
-        """What is not mirrored any more, deleted or deselected, has nothing left to be copied: it exposes nothing."""
+        """Write down that topics which are deleted or deselected have nothing left to copy: they expose nothing."""
         flow = self._flow
         mirrored, written = flow.topics.names.plan().wanted, flow.ledger.entries
         ends = {
@@ -121,9 +121,16 @@ class Watch:
         await store.write_entries(flow.target, flow.ledger_topic, flow.flow.group_id, entries, {})
         await store.write_seen(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
 
-    async def prune(self) -> None:
-        """Delete the runs of records that the source does not have any more, or of which newer copies count; write
-        again what a late lane overwrote."""
+
+class PageSync:
+    """Prunes the pages of one flow's ledger."""
+
+    def __init__(self, flow: FlowDriver) -> None:
+        self._flow = flow
+
+    async def sync(self) -> None:
+        """Delete pages of records that the source does not have any more, or of which newer copies count; write again
+        what a late lane overwrote."""
         flow = self._flow
         again = {where: found for where, known in flow.ledger.partitions.items() if (found := known.overwritten())}
         await store.write_pages(flow.target, flow.ledger_topic, flow.flow.group_id, again)

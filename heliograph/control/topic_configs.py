@@ -32,7 +32,7 @@ log = logging.getLogger("heliograph")
 LOOK_S = 1.0
 """How soon a topic that is new to the flow is looked at."""
 NAMED = 5
-"""So many of many topics are named."""
+"""Maximum number of topics listed in a message."""
 
 
 async def apply_config_sync(
@@ -45,7 +45,7 @@ async def apply_config_sync(
 
 
 class ConfigSync:
-    """Of one flow."""
+    """Syncs the topic configs of one flow."""
 
     def __init__(self, flow: FlowDriver, clock: Clock = time.monotonic) -> None:
         self._flow = flow
@@ -54,7 +54,7 @@ class ConfigSync:
         self._by: TopicSync | None = None
         """The settings of the last pass over all topics."""
         self._seen: set[str] = set()
-        """Topics that were looked at."""
+        """Topics that were synced before."""
         self._denials = TopicRefusals()
         self._unread: set[str] = set()
         """Reasons for which settings are not shown to us."""
@@ -67,8 +67,8 @@ class ConfigSync:
         flow = self._flow.flow
         return LOOK_S if flow.is_running and flow.topic_sync.configs_enabled else None
 
-    async def look(self) -> None:
-        """Pass over all topics if that is due or the settings are others, else over those that are new to the flow."""
+    async def sync(self) -> None:
+        """Sync all topics if that is due or the settings changed, else those that are new to the flow."""
         now, sync, topics = self._clock(), self._flow.flow.topic_sync, self._topics()
         is_due = now >= self._due or sync != self._by
         try:
@@ -81,7 +81,7 @@ class ConfigSync:
             self._due, self._by = now + sync.configs_interval_s, sync
 
     def _topics(self) -> set[str]:
-        """Those that are mirrored, also while a policy has stopped them."""
+        """Return the topics that are mirrored, also those that a policy has stopped."""
         flow = self._flow
         names = {topic for topic, _ in flow.entries} | {topic for topic, _ in flow.losses.stopped}
         return {topic for topic in names if follows_configs(flow.flow, topic)}
@@ -89,16 +89,16 @@ class ConfigSync:
     async def _pass(self, topics: Sequence[str], *, is_whole: bool) -> None:
         unread: dict[str, list[str]] = {}
         for at in range(0, len(topics), AT_ONCE):
-            for topic, error in (await self._sync(topics[at : at + AT_ONCE])).items():
+            for topic, error in (await self._sync_some(topics[at : at + AT_ONCE])).items():
                 unread.setdefault(str(error), []).append(topic)
         for reason in unread.keys() - self._unread:
             log.warning("%s: settings of %s are not copied: %s", self._flow.name, _some(unread[reason]), reason)
         for reason in self._unread - unread.keys() if is_whole else ():
-            log.info("%s: over: settings were not copied: %s", self._flow.name, reason)
+            log.info("%s: settings are copied again; this no longer happens: %s", self._flow.name, reason)
         self._unread = set(unread) if is_whole else self._unread | unread.keys()
 
-    async def _sync(self, topics: Sequence[str]) -> dict[str, HeliographError]:
-        """Let the copies follow; the topics of either side whose settings are not shown to us."""
+    async def _sync_some(self, topics: Sequence[str]) -> dict[str, HeliographError]:
+        """Sync these topics; return those of either side whose configs are not shown to us."""
         flow, sync = self._flow, self._flow.flow.topic_sync
         remotes = {topic: flow.flow.remote_topic(topic) for topic in topics}
         source = await describe_topics(flow.source, topics)

@@ -30,8 +30,8 @@ from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.lease import LANE_SHARE
 from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.ledger.process_identity import this_process
+from heliograph.loop import Loop
 from heliograph.outage_log import Outage
-from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
 sizes_log = logging.getLogger("heliograph.sizes")
@@ -104,9 +104,7 @@ class Driver:
         for flow in self._flows:
             flow.topics.names.meet([other.topics.names for other in self._flows])
         self._giving_out = {
-            flow.name: flow.side_loops.loop(
-                "partitions not given to lanes", again="partitions are given to lanes again"
-            )
+            flow.name: flow.loops.loop("partitions not given to lanes", again="partitions are given to lanes again")
             for flow in self._flows
         }
         self._refused = 0
@@ -131,6 +129,8 @@ class Driver:
         self._planned_for = Workforce(frozenset(), 0)
         self._held: dict[PartitionKey, float] = {}
         """Partitions that no lane may have yet, and until when."""
+        self._equip_fault = ""
+        """What was last logged about executors that could not be made ready."""
         self._useful = 0
         """How many lanes the last plan would have had with slots for all."""
         around = DriverServices(
@@ -218,9 +218,13 @@ class Driver:
             waits = "" if self._ready() else ", and waits for a flow to copy"
             self._report(f"Spark is up after {time.monotonic() - began:.1f} s{waits}")
             if not self._epochs.is_local:
-                self._spawn(self._watch_workforce())
+                # SparkFailed means here that Spark's JVM is gone.
+                watching = Loop("Spark", "executors not watched", final=(SparkFailed,))
+                job = self._watch_workforce
+                self._spawn(watching.repeat(job, interval_s=lambda: WORKFORCE_S, first_s=WORKFORCE_S))
             if sizes_log.isEnabledFor(logging.DEBUG):
-                self._spawn(self._tell_sizes())
+                sizes = Loop("driver", "sizes not logged")
+                self._spawn(sizes.repeat(self._log_sizes, interval_s=lambda: SIZES_S, first_s=SIZES_S))
             await self._run_epochs()
 
     def _replan_soon(self) -> None:
@@ -390,7 +394,7 @@ class Driver:
                 await asyncio.wait({cancelling}, timeout=CANCEL_S)
                 return None
         elif job.exception() is None and time.monotonic() - began < terms.duration_ms / 1000 - EARLY_S:
-            log.warning("epoch %d ended early: its lanes did not hear that we lead", plan.epoch_id)
+            log.warning("epoch %d ended early: lanes saw no lease renewal; check the target's latency", plan.epoch_id)
         return job.result()
 
     async def _replan_due(self, began: float) -> None:
@@ -420,29 +424,22 @@ class Driver:
     # -- beside the epochs ---------------------------------------------------------------
 
     async def _watch_workforce(self) -> None:
-        """Executors come and go: a new one is made ready while the lanes run on, then all are planned anew."""
+        """Plan anew when executors come or go; make new ones ready while the lanes run on."""
         loop = asyncio.get_running_loop()
-        watching = SideLoop("Spark", "executors not watched", final=(SparkFailed,))  # which means that its JVM is gone
-        said = ""
-        while True:
-            await asyncio.sleep(WORKFORCE_S if watching.error is None else watching.pause_s)
-            with watching:
-                now = await loop.run_in_executor(self._watchers, lambda: self._epochs.workforce)
-                planned = self._planned_for
-                if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
-                    log.info("Spark: %s", planned.change_to(now))
-                    self._replan.set()
-                try:
-                    await loop.run_in_executor(self._watchers, self._epochs.equip)
-                except SparkFailed as error:
-                    if str(error) != said:
-                        said = str(error)
-                        log.warning("%s", error)
+        now = await loop.run_in_executor(self._watchers, lambda: self._epochs.workforce)
+        planned = self._planned_for
+        if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
+            log.info("Spark: %s", planned.change_to(now))
+            self._replan.set()
+        try:
+            await loop.run_in_executor(self._watchers, self._epochs.equip)
+        except SparkFailed as error:
+            if str(error) != self._equip_fault:
+                self._equip_fault = str(error)
+                log.warning("%s", error)
 
-    async def _tell_sizes(self) -> None:
-        while True:
-            await asyncio.sleep(SIZES_S)
-            sizes_log.debug("kept: %s", ", ".join(f"{name} {size}" for name, size in self.sizes().items()))
+    async def _log_sizes(self) -> None:
+        sizes_log.debug("kept: %s", ", ".join(f"{name} {size}" for name, size in self.sizes().items()))
 
     async def _first_of(self, job: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
         """Wait until either is done; the other is dropped, the job goes on."""

@@ -30,7 +30,7 @@ from heliograph.lane.batches import provenance
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.model import Entry
-from heliograph.side_loops import SideLoops
+from heliograph.loop import Loops
 
 log = logging.getLogger("heliograph")
 
@@ -57,8 +57,8 @@ class FlowDriver:
         )
         self.epochs = FlowEpochs(opening, table, losses, answers=self.answers, topics=self.topics)
         self.throttling = Throttling(flow.name)
-        self.side_loops = SideLoops(flow.name)
-        """What runs beside the copying, and which of it fails."""
+        self.loops = Loops(flow.name)
+        """The loops that run beside the copying."""
         self.groups_told = ""
         """What the progress line says of the flow's groups."""
 
@@ -111,7 +111,7 @@ class FlowDriver:
         except ClusterChanged as error:
             await self.losses.keep_changed(error)
             raise
-        await opening.write_condition(self.side_loops.failing())
+        await opening.write_condition(self.loops.failing())
         if await forgets_producers(opening.target):
             log.warning('%s: "%s" %s', self.name, flow.target, start_checks.FORGETFUL)
         if flow.provenance_headers:

@@ -1,4 +1,4 @@
-"""The names of one flow's copies on the driver: planned beside the other flows of the process, refusals told once."""
+"""Plans the names of one flow's copies beside the other flows of the process; logs each refusal once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heliograph.ledger.copy_names import NameClaim, NamePlan, Rank, claims_of, m
 log = logging.getLogger("heliograph")
 
 NAMED = 20
-"""So many of many are told one by one."""
+"""Maximum number of names listed in a message."""
 
 
 class FlowNames:
@@ -28,14 +28,14 @@ class FlowNames:
         """Topics that are not mirrored, by their names on the source, as last told."""
 
     def meet(self, others: Sequence[FlowNames]) -> None:
-        """Know the flows of this process, ourselves among them: without marks two must not copy into one topic."""
+        """Learn which flows run in this process, this one among them: two must not copy into one topic."""
         self._order = others.index(self)
         self._rivals = tuple(
             other for other in others if other is not self and may_clash(self._opening.flow, other._opening.flow)
         )
 
     def plan(self, topics: Collection[str] | None = None) -> NamePlan:
-        """By what both clusters had when last looked at, or of these topics of the source alone."""
+        """Plan the names of the source's topics as of the last refresh, or of these topics alone."""
         flow = self._opening
         return plan_names(
             flow.flow,
@@ -47,7 +47,7 @@ class FlowNames:
         )
 
     def claims(self) -> dict[str, NameClaim]:
-        """What the flow claims of the target's names."""
+        """List the names on the target that the flow claims."""
         flow = self._opening
         names = names_of(flow.flow, flow.source.catalogue.topics)
         return claims_of(flow.flow, names, ranks=self._ranks(), order=self._order)
@@ -61,7 +61,7 @@ class FlowNames:
         tell_refused(name, "mirrored", self.refused, plan.refused)
         if new := sorted(plan.home - self._home):
             log.info(
-                "%s: not mirrored, because by the rules of other flows they are copies of the target's own: %s",
+                "%s: not mirrored, because by the naming of other flows they are copies of the target's own topics: %s",
                 *(name, _some(new)),
             )
         self.refused, self._home = plan.refused, plan.home
@@ -69,14 +69,14 @@ class FlowNames:
 
 
 def tell_refused(flow: str, done: str, before: Mapping[str, NameRefused], now: Mapping[str, NameRefused]) -> None:
-    """What is refused now and was not, or for another reason; and what was refused and is no longer."""
+    """Log what is refused now and was not, or for another reason, and what is no longer refused."""
     new = [error for name, error in sorted(now.items()) if str(before.get(name)) != str(error)]
     for error in new[:NAMED]:
         log.error("%s: not %s: %s", flow, done, error)
     if len(new) > NAMED:
-        log.error("%s: not %s for such reasons: %d more", flow, done, len(new) - NAMED)
+        log.error("%s: %d more not %s (see above)", flow, len(new) - NAMED, done)
     if over := sorted(before.keys() - now.keys()):
-        log.info("%s: over: there was no name on the target for %s", flow, _some(over))
+        log.info("%s: no longer refused: %s", flow, _some(over))
 
 
 def _some(names: Sequence[str]) -> str:

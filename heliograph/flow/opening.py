@@ -23,9 +23,9 @@ from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, apply_settings, cluster_of
 from heliograph.ledger.ledger import Ledger, PartitionName
 from heliograph.ledger.model import MEMORY_MS, Entry, FlowTerms
+from heliograph.loop import Failing
 from heliograph.outage_log import Outage
 from heliograph.rights.missing_rights import MissingRights
-from heliograph.side_loops import Failing
 
 log = logging.getLogger("heliograph")
 

@@ -12,10 +12,10 @@ from heliograph.errors import NotAuthorized, UnsupportedVersion
 from heliograph.kafka.admin.acls import Operation, ResourceType
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import formats, store
+from heliograph.loop import Failing
 from heliograph.outage_log import Outage
 from heliograph.rights.granted import Grant, Grants
 from heliograph.rights.required import Resource
-from heliograph.side_loops import Failing
 
 log = logging.getLogger("heliograph")
 

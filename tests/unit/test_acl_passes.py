@@ -173,7 +173,7 @@ def test_a_rule_that_is_refused_is_named_once_and_the_others_are_made(
     world.refuse = {}
     world.pass_over()
     assert world.target == {rule("A.orders"), *bad}
-    assert caplog.messages[-1] == "A->B: over: access rules were refused"
+    assert caplog.messages[-1] == "A->B: access rules are accepted again"
 
 
 def test_rules_left_out_are_named_once_and_a_denial_is_a_warning(

@@ -16,7 +16,7 @@ from heliograph.client import MirrorClient
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.control.checkpoints import GroupCheckpoints, GroupPosition
-from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.control.offset_syncs import OffsetSyncSync
 from heliograph.driver.driver import Driver
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.flow_names import NAMED
@@ -193,7 +193,7 @@ def test_a_refusal_is_told_once_and_once_when_it_is_over(caplog: pytest.LogCaptu
             'A->B: not mirrored: NAME_REFUSED: A->B: "old-a" would be called "a" on "B", as "new-a" is; their records '
             "would mix; give one of them another name by a rule (topic.rename.<n>), or leave one out of topics"
         ),
-        "A->B: over: there was no name on the target for old-a",
+        "A->B: no longer refused: old-a",
     ]
 
 
@@ -355,7 +355,7 @@ class Groups:
     def __init__(self, text: str, names: list[str], patch: pytest.MonkeyPatch) -> None:
         [self.flow] = drivers(BASE + text)
         self.there = names
-        self.carrier = GroupCheckpoints(self.flow, OffsetSyncs(self.flow))
+        self.carrier = GroupCheckpoints(self.flow, OffsetSyncSync(self.flow))
 
         async def list_groups(_: object) -> dict[str, GroupListing]:
             return {name: GroupListing(group_id=name, state="Empty", kind=CLASSIC) for name in self.there}
@@ -380,7 +380,7 @@ def test_the_carrier_tells_of_a_group_without_a_name_once(
     for _ in range(2):
         assert groups.refresh() == {"app-2": "app", "other": "other"}
     [record] = caplog.records
-    assert record.getMessage().startswith('A->B: not carried over: NAME_REFUSED: A->B: the group "app-1" would be')
+    assert record.getMessage().startswith('A->B: not synced: NAME_REFUSED: A->B: the group "app-1" would be')
 
 
 def test_checkpoints_and_offsets_have_the_name_on_the_target(monkeypatch: pytest.MonkeyPatch) -> None:

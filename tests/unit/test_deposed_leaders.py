@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.control.source_watch import Watch
+from heliograph.control.source_watch import LogEndSync
 from heliograph.kafka import cluster as cluster_module
 from heliograph.kafka.batch import NewRecord, encode_batch, rewrite_header
 from heliograph.kafka.types import BrokerAddress
@@ -398,7 +398,7 @@ def test_the_drivers_log_ends_come_from_leaders_that_still_lead() -> None:
             assert (assignment.source_leader_epoch, assignment.entry.target_leader_epoch) == (1, 1)
             assert flow.source.catalogue.leadership_of("t", 0) == (2, 1)
             assert flow.target.catalogue.leadership_of("a.t", 0) == (2, 1)
-            await Watch(flow).look()
+            await LogEndSync(flow).sync()
             await store.read_on(flow.target, flow.ledger_topic, flow.ledger)
             assert flow.ledger.log_ends[where].offset == 6
 
@@ -417,7 +417,7 @@ def test_the_drivers_metadata_ages() -> None:
             world.source.append("t", 0, recent(0, 3))
 
             async def look() -> bool:
-                await Watch(world.flow).look()
+                await LogEndSync(world.flow).sync()
                 return world.flow.source.catalogue.leader_of("t", 0) == 2
 
             while not await look():

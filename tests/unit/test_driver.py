@@ -152,24 +152,24 @@ def test_topics_that_cannot_be_refreshed_are_told_once_and_so_is_the_end(caplog:
             if not outcomes:
                 finished.set()
                 await asyncio.Event().wait()
-            flow.changed.set()  # the next look is due at once
+            flow.opening.changed.set()  # the next look is due at once
             if (error := outcomes.pop(0)) is not None:
                 raise error
             return False
 
         [life] = driver_on(Executors("1"))._lives
         flow: Any = life.flow
-        flow.discover = discover
-        flow.changed.set()
-        loop = asyncio.ensure_future(life._discover_loop())
+        flow.topics.discover = discover
+        flow.opening.changed.set()
+        loop = asyncio.ensure_future(life._refreshing())
         await asyncio.wait_for(finished.wait(), 10)
         loop.cancel()
 
     with caplog.at_level(logging.INFO, "heliograph"):
         asyncio.run(scenario())
     assert [re.sub(r" after .*", "", record.getMessage()) for record in caplog.records] == [
-        "a->b: topics not refreshed: UNREACHABLE: b: hung up; trying again",
-        "a->b: topics not refreshed: NOT_AUTHORIZED: b: refused; trying again",
+        "a->b: topics not refreshed: UNREACHABLE: b: hung up; retrying",
+        "a->b: topics not refreshed: NOT_AUTHORIZED: b: refused; retrying",
         "a->b: topics are refreshed again",
-        "a->b: topics not refreshed: UNREACHABLE: b: hung up; trying again",
+        "a->b: topics not refreshed: UNREACHABLE: b: hung up; retrying",
     ]

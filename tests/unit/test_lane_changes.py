@@ -114,7 +114,7 @@ class Looks:
         )
         self.life = FlowSupervisor(self.flow, Process(owner="me", host="h", pid=1), around)
         self.flow.opening.lease_holder = None  # without a lease the flow is ours
-        cast("Any", self.flow).discover = self._look
+        cast("Any", self.flow.topics).discover = self._look
 
     def _plan_soon(self) -> None:
         self.soon += 1
@@ -126,7 +126,7 @@ class Looks:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        task = asyncio.ensure_future(self.life._discover_loop())
+        task = asyncio.ensure_future(self.life._refreshing())
         try:
             yield
         finally:

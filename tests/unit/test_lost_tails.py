@@ -130,7 +130,10 @@ def test_a_tool_that_had_the_flow_is_told_by_its_records_behind_ours(
             assert copied(world)[-9:] == list(range(10, 19))
 
     run(test())
-    assert "a->b t-0: another tool had the flow: its position is 18, the ledger's 10; going on there" in caplog.messages
+    assert (
+        "a->b t-0: another tool mirrored this partition: its position is 18, the ledger's 10; resuming at its position"
+        in caplog.messages
+    )
 
 
 def test_records_of_strangers_behind_ours_are_no_tool_that_had_the_flow() -> None:

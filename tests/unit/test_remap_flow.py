@@ -14,7 +14,7 @@ from heliograph.client.ledger import translate_groups
 from heliograph.config import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.control.checkpoints import GroupCheckpoints
-from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.control.offset_syncs import OffsetSyncSync
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane.lane import Lane
@@ -122,7 +122,7 @@ def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and
             await copy_all(world, flow, 10)
             commits = {("t", p): (offset, "", -1) for p, offset in HAS_READ.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            checkpoints = GroupCheckpoints(flow, OffsetSyncs(flow))
+            checkpoints = GroupCheckpoints(flow, OffsetSyncSync(flow))
             await checkpoints.sync()
             await checkpoints.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
@@ -158,7 +158,7 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
             world.source.append("t", 6, new_records(0, 10))
             commits = {("t", p): (offset, "", -1) for p, offset in {0: 3, 3: 3, 6: 5, 1: 2, 4: 0}.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            checkpoints = GroupCheckpoints(flow, OffsetSyncs(flow))
+            checkpoints = GroupCheckpoints(flow, OffsetSyncSync(flow))
             await checkpoints.sync()
             await checkpoints.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}

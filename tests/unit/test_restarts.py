@@ -185,7 +185,7 @@ def test_a_flow_is_given_up_after_its_restarts(
     wish = "auto.restart.enabled = true\nauto.restart.max.restarts = 2\n"
     with pytest.raises(ConfigError):
         bring_up(monkeypatch, wish, failures=9, others=False)
-    assert caplog.messages[-1] == "a->b: given up after 2 restarts: CONFIG: a->b: the same cluster"
+    assert caplog.messages[-1] == "a->b: gave up after 2 restarts: CONFIG: a->b: the same cluster"
 
 
 def test_partitions_that_failed_are_copied_again_and_those_that_a_policy_stopped_are_not() -> None:

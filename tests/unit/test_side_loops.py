@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import side_loops
+from heliograph import loop as loop_module
 from heliograph.config import parse_settings
 from heliograph.control import acls, offset_syncs, source_watch, topic_configs
 from heliograph.control import checkpoints as carrying
@@ -28,9 +28,8 @@ from heliograph.kafka.log import append, fetch_partition
 from heliograph.ledger import formats, store
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.source_snapshot import SeenGroup
-from heliograph.loop import Loop
+from heliograph.loop import Loop, Loops
 from heliograph.rights.missing_rights import MissingRights
-from heliograph.side_loops import SideLoop, SideLoops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
 from tests.unit.placed import GROUP, LEDGER, OFFSETS, World, a_world
@@ -44,8 +43,8 @@ ALL_ON = "sync.group.offsets.enabled = true\nsync.group.offsets.interval.seconds
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_loops, "MIN_PAUSE_S", 0.01)
-    monkeypatch.setattr(side_loops, "MAX_PAUSE_S", 0.02)
+    monkeypatch.setattr(loop_module, "MIN_PAUSE_S", 0.01)
+    monkeypatch.setattr(loop_module, "MAX_PAUSE_S", 0.02)
     monkeypatch.setattr(life_module, "RIGHTS_S", 0.01)
     monkeypatch.setattr(life_module, "PROGRESS_S", 0.01)
     monkeypatch.setattr(life_module, "GATHER_S", 0.0)
@@ -78,7 +77,7 @@ def test_what_nobody_foresaw_is_our_mistake_and_its_place_is_told() -> None:
 
 def test_a_loop_fails_by_anything_is_counted_told_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "heliograph")
-    loops = SideLoops("a->b")
+    loops = Loops("a->b")
     side = loops.loop("offset syncs")
     faults: list[Exception | None] = [KeyError("x"), KeyError("x"), ValueError("y"), None]
     seen: list[str] = []
@@ -91,7 +90,7 @@ def test_a_loop_fails_by_anything_is_counted_told_once_and_goes_on(caplog: pytes
             raise fault
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(Loop(side, interval_s=lambda: 0.0, step=step).run())
+        asyncio.run(side.repeat(step, interval_s=lambda: 0.0))
     assert (side.failures, loops.failures, loops.failing()) == (3, 3, ())
     assert [re.sub(r";.*| after.*", "", text) for text in seen] == [
         "offset syncs: INTERNAL: KeyError: 'x'",
@@ -104,7 +103,7 @@ def test_a_loop_fails_by_anything_is_counted_told_once_and_goes_on(caplog: pytes
 
 
 def test_a_failure_that_is_kept_keeps_no_frames_alive() -> None:
-    side = SideLoop("a->b", "job")
+    side = Loop("a->b", "job")
     with side:
         raise KeyError("x")
     assert side.error is not None
@@ -115,7 +114,7 @@ def test_a_loop_without_an_end_works_again_when_it_has_not_failed_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "heliograph")
-    monkeypatch.setattr(side_loops, "STEADY_S", 0.05)
+    monkeypatch.setattr(loop_module, "STEADY_S", 0.05)
     faults = [KeyError("x"), KeyError("x")]
 
     async def run() -> None:
@@ -124,8 +123,15 @@ def test_a_loop_without_an_end_works_again_when_it_has_not_failed_for_a_while(
         await asyncio.Event().wait()
 
     async def scenario() -> None:
-        side = SideLoop("a->b", "listening")
-        keeping = asyncio.ensure_future(side.keep(run))
+        side = Loop("a->b", "listening")
+
+        async def keep() -> None:
+            while True:
+                with side.lasting():
+                    await run()
+                await asyncio.sleep(side.pause_s)
+
+        keeping = asyncio.ensure_future(keep())
         await until(lambda: side.failures == 2)
         assert side.failing is not None
         await until(lambda: side.failing is None)
@@ -137,10 +143,10 @@ def test_a_loop_without_an_end_works_again_when_it_has_not_failed_for_a_while(
 
 
 def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_loops, "MIN_PAUSE_S", 1.0)
-    monkeypatch.setattr(side_loops, "MAX_PAUSE_S", 10.0)
+    monkeypatch.setattr(loop_module, "MIN_PAUSE_S", 1.0)
+    monkeypatch.setattr(loop_module, "MAX_PAUSE_S", 10.0)
     monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
-    side, pauses = SideLoop("a->b", "job"), []
+    side, pauses = Loop("a->b", "job"), []
     for _ in range(6):
         side.fail(KeyError("x"))
         pauses.append(side.pause_s)
@@ -157,7 +163,7 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
     [life] = driver._lives
     life.flow.opening.lease_holder = None
     await life.flow.opening.open()
-    tasks = [driver._spawn(life._mirror()), driver._spawn(SideLoop("a->b", "listening").keep(life._listen))]
+    tasks = [driver._spawn(life._mirror()), driver._spawn(life._following())]
     try:
         await until(lambda: life.is_ready)
         yield driver, life
@@ -175,12 +181,12 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
         (MissingRights, "look"),
         (FlowDriver, "look_at_throttling"),
         (FlowSupervisor, "_hear"),
-        (source_watch.Watch, "look"),
-        (source_watch.Watch, "prune"),
-        (offset_syncs.OffsetSyncs, "publish"),
+        (source_watch.LogEndSync, "sync"),
+        (source_watch.PageSync, "sync"),
+        (offset_syncs.OffsetSyncSync, "sync"),
         (carrying.GroupCheckpoints, "refresh_groups"),
         (carrying.GroupCheckpoints, "sync"),
-        (topic_configs.ConfigSync, "look"),
+        (topic_configs.ConfigSync, "sync"),
         (acls.AclSync, "sync"),
     ],
     ids=lambda found: found if isinstance(found, str) else found.__name__,
@@ -231,7 +237,7 @@ def test_rows_that_cannot_be_answered_are_named_and_the_flow_is_planned_again(
             assert driver._failure is None
 
     asyncio.run(scenario())
-    assert "what lanes report is not answered: INTERNAL: KeyError" in caplog.text
+    assert "lane reports not processed: INTERNAL: KeyError" in caplog.text
 
 
 def test_a_flow_that_lanes_cannot_be_told_of_for_a_mistake_of_ours_stops_no_other(
@@ -284,7 +290,7 @@ def test_status_shows_what_fails_beside_the_copying_and_no_longer_when_it_works(
         [found] = await read_status(world.settings(ALL_ON))
         return str(found.row()["trouble"])
 
-    monkeypatch.setattr(source_watch.Watch, "look", look)
+    monkeypatch.setattr(source_watch.LogEndSync, "sync", look)
 
     async def scenario() -> None:
         async with a_world() as world, led(world) as (_, life):
@@ -471,7 +477,7 @@ def test_a_group_that_cannot_be_carried_costs_itself_alone_and_is_carried_when_i
                 "odd": FakeGroup(commits={("t", p): (0, metadata, -1) for p in range(partitions)}),
                 "other": FakeGroup(commits={("t", 0): (0, "", -1)}),
             }
-            checkpoints = carrying.GroupCheckpoints(flow, offset_syncs.OffsetSyncs(flow))
+            checkpoints = carrying.GroupCheckpoints(flow, offset_syncs.OffsetSyncSync(flow))
             for _ in range(2):
                 checkpoints._emission._due = 0.0
                 await checkpoints.read()

@@ -63,8 +63,8 @@ def driver_on(spark: Any) -> Driver:
     [life] = driver._lives
     flow: Any = life.flow
     flow.entries["t", 0] = ENTRY
-    flow.lease_holder, life.is_ready = None, True
-    flow.terms = lambda: terms_of(flow.name)
+    flow.opening.lease_holder, life.is_ready = None, True
+    flow.assignments.terms = lambda: terms_of(flow.name)
     return driver
 
 
@@ -110,7 +110,7 @@ def test_a_stop_does_not_wait_for_a_jvm_that_stands_still(monkeypatch: pytest.Mo
         spark.goes_on.set()
         driver = driver_on(spark)
         flow: Any = driver._flows[0]
-        flow.order_end = _never
+        flow.epochs.order_end = _never
         during = asyncio.ensure_future(driver._run_epochs())
         await until(spark.ran.is_set)
         spark.goes_on.clear()
