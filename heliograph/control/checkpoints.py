@@ -128,7 +128,7 @@ class DueTime:
 
 
 class _Selection(NamedTuple):
-    """Which of the source's groups are selected: patterns are matched again only when there are other groups."""
+    """The selected groups of the source: patterns are matched again only when there are other groups."""
 
     flow: Flow
     among: set[str]
@@ -259,7 +259,7 @@ class GroupCheckpoints:
             groups[name] = SeenGroup.of(found, described.found.get(name), commits, time_ms=now_ms)
         absent = {name: seen for name, seen in known.items() if name not in groups and name in names}
         groups |= await self._still_there(absent, now_ms)
-        tell_refused(flow.name, "synced", self._refused, refused)
+        tell_refused(flow.name, "group", "synced", self._refused, refused)
         self._groups, self._names, self._refused = groups, names, refused
 
     async def _still_there(self, absent: Mapping[str, SeenGroup], now_ms: int) -> dict[str, SeenGroup]:
@@ -372,7 +372,7 @@ class GroupCheckpoints:
     async def _target_starts(
         self, commits: Mapping[str, Mapping[TopicPartition, Commit]]
     ) -> dict[TopicPartition, tuple[TopicPartition, int]]:
-        """For each partition that groups stand in, that of the target and where its log begins; 0 if nobody says."""
+        """Find for each partition with commits its target partition and that log's start; 0 if nobody says."""
         ledger = self._flow.ledger
         wanted = {
             where: TopicPartition(self._flow.flow.remote_topic(where.topic), ledger.target_partition(where))
@@ -414,7 +414,7 @@ class GroupCheckpoints:
         return {place: position for place, position in positions.items() if place not in untold}
 
     def _translate(self, where: PartitionName, offset: int) -> Translation | None:
-        """By the rule that is set; MirrorMaker 2's has no word for a copy of another number than its source's."""
+        """Translate by the rule that is set; MirrorMaker 2's knows only copies with the number of their source."""
         if self._flow.flow.offset_translation == "mm2" and self._flow.ledger.target_partition(where) == where[1]:
             found = self._syncs.translate(where, offset)
             return Translation(found, Grade.DEGRADED) if found is not None else None
@@ -472,7 +472,7 @@ def is_news(found: SeenGroup, known: SeenGroup | None) -> bool:
 
 
 def last_of(checkpoints: Iterable[Checkpoint]) -> dict[GroupPartition, Checkpoint]:
-    """The last checkpoint of each group and partition."""
+    """Give the last checkpoint of each group and partition."""
     return {(item.group, TopicPartition(item.topic, item.partition)): item for item in checkpoints}
 
 

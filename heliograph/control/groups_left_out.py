@@ -13,7 +13,7 @@ log = logging.getLogger("heliograph")
 
 
 def encode_checkpoints(news: Iterable[Checkpoint]) -> tuple[dict[str, list[KeyValue]], dict[str, GroupRefused]]:
-    """The records of each group; a group with a checkpoint that has no form has none, and its error instead."""
+    """Encode the records of each group; a group with a checkpoint that cannot be encoded has an error instead."""
     records: dict[str, list[KeyValue]] = {}
     failed: dict[str, GroupRefused] = {}
     for item in news:
@@ -36,7 +36,7 @@ class LeftOut:
         self._flow = flow
         self._done = done
         self.groups: dict[str, str] = {}
-        """Those left out now, and why."""
+        """The groups left out now, and why."""
 
     def too_large(
         self, records: Mapping[str, Sequence[KeyValue]], refused: Mapping[str, BrokerRefused], topic: str

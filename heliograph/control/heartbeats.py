@@ -53,7 +53,7 @@ class Schedule:
         self._intervals = dict(intervals)
 
     def take(self, now: float, *, but_for: Callable[[Pair], bool] = lambda _: False) -> list[Pair]:
-        """The pairs that are due, but for some that stay so; heartbeats that were missed are not made up for."""
+        """Take the pairs that are due, but for some that stay so; missed heartbeats are not made up for."""
         due = [pair for pair, at in self._due.items() if at <= now and not but_for(pair)]
         for pair in due:
             following = self._due[pair] + self._intervals[pair]
@@ -99,7 +99,7 @@ class Heartbeats:
 
 
 class _Client(NamedTuple):
-    """Which pairs share a client: those into a cluster, but for flows that reach it in a way of their own."""
+    """Tells which pairs share a client: those into a cluster, but for flows with access of their own."""
 
     alias: str
     source: str = ""
@@ -113,7 +113,7 @@ class _Client(NamedTuple):
 
 
 def _clients(settings: Settings) -> Iterator[_Client]:
-    """Clusters that nobody can reach have none."""
+    """Make the clients; clusters without an address have none."""
     for alias in settings.clusters:
         usual = admin_way(settings, alias)
         ending = [flow for flow in settings.flows if flow.target == alias]
@@ -124,7 +124,7 @@ def _clients(settings: Settings) -> Iterator[_Client]:
 
 
 class _Target:
-    """The pairs of one client of one cluster."""
+    """Writes the heartbeats of one client of one cluster."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Target:
         self._is_topic_there = True
 
     def _name(self, error: HeliographError) -> None:
-        """Once for each cause, until heartbeats are written again."""
+        """Log each cause once, until heartbeats are written again."""
         if not self._spell.is_news(f"{error.code} {error.details.get('error_code')}"):
             return
         way_out = ", or set emit.heartbeats.enabled = false" if isinstance(error, NotAuthorized) else ""
@@ -231,7 +231,7 @@ class _Target:
 
 
 def client_id(pairs: Iterable[Pair]) -> str:
-    """As MM2 names the one client of a pair; that of several is under a star."""
+    """Name a client as MM2 names that of a pair; one of several pairs has a star."""
     sources = [source for source, _ in pairs]
     targets = {target for _, target in pairs}
     if not sources:

@@ -129,13 +129,13 @@ class OffsetSyncSync:
             self._stores.setdefault((sync.topic, sync.partition), SyncStore()).insert(sync.upstream, sync.downstream)
 
     def translate(self, where: PartitionName, offset: int) -> int | None:
-        """As MirrorMaker 2 does: the last sync kept at or below the offset; None if there is none."""
+        """Translate as MirrorMaker 2 does: by the last sync kept at or below the offset; None if there is none."""
         found = self._stores.get(where)
         return found.translate(offset) if found is not None else None
 
 
 def _due(rule: SyncRule, known: PartitionLedger, offset: int) -> Iterable[tuple[int, int]]:
-    """The syncs of what was copied since, with the one that the rule holds back until the flush."""
+    """Give the syncs of what was copied since, with the one that the rule holds back until the flush."""
     for run in known.runs_since(offset):
         yield from rule.advance(*run)
     tail = rule.tail()

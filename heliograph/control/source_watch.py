@@ -53,7 +53,7 @@ def plan_log_ends(
 
 
 def _still_ms(position: int, before: LogEnd, position_then: int | None, last_look_ms: int) -> int:
-    """Since when a copy that has something to copy has not moved; 0 if it has, or had nothing to copy before."""
+    """Tell since when a copy with something to copy has not moved; 0 if it has, or had nothing to copy before."""
     if position_then is None:
         return before.still_ms  # the first look of this leader
     if position != position_then or position >= before.offset:
@@ -67,7 +67,7 @@ class LogEndSync:
     def __init__(self, flow: FlowDriver) -> None:
         self._flow = flow
         self._positions: dict[PartitionName, int] | None = None
-        """At the last look."""
+        """The positions at the last sync."""
 
     async def sync(self) -> None:
         """Ask for the log ends; write down which moved, and that the source answered."""

@@ -46,9 +46,9 @@ async def open_counts(
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
     former: dict[PartitionName, dict[int, Page | None]] = {}
-    places = PartitionMapping(flow, table.known, source=source.catalogue, target=target.catalogue)
-    homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
-    found = {where: home for where, home in homes.items() if home is not None}
+    mapping = PartitionMapping(flow, table.known, source=source.catalogue, target=target.catalogue)
+    copies = {where: _target_of(where, mapping, flow, source=source, target=target) for where in starts}
+    found = {where: copy for where, copy in copies.items() if copy is not None}
     rows = terms.ids_by_row.keys()
     extents = await _extents(found, source=source, target=target)
     unknown = {
@@ -58,10 +58,10 @@ async def open_counts(
     }
     used = await find_used(unknown, terms.ids_by_row, target=target)
     for where, extent in extents.items():
-        start, known, home = starts[where], table.known.get(where), found[where]
-        is_there = topic_ids(where, flow, source=source, target=target) == (home.source_id, home.target_id)
+        start, known, copy = starts[where], table.known.get(where), found[where]
+        is_there = topic_ids(where, flow, source=source, target=target) == (copy.source_id, copy.target_id)
         count = table.next_count(where, used[where].number if where in used else start.above)
-        if not is_there or row_of(where[1], home.modulo, turn_of(count)) not in rows:
+        if not is_there or row_of(where[1], copy.modulo, turn_of(count)) not in rows:
             continue
         opened[where] = first_entry(
             start,
@@ -69,9 +69,9 @@ async def open_counts(
             known=known,
             count=count,
             rule=terms.rule,
-            source_id=home.source_id,
-            target_id=home.target_id,
-            modulo=home.modulo,
+            source_id=copy.source_id,
+            target_id=copy.target_id,
+            modulo=copy.modulo,
         )
         pages[where], former[where] = pages_at_opening(
             start.past,
@@ -103,14 +103,14 @@ async def open_counts(
 
 
 def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Cluster) -> tuple[str, str] | None:
-    """Of a partition's topic on the source and on the target; None if one of them has gone meanwhile."""
+    """Give the ids of a partition's topic on the source and on the target; None if one of them is gone."""
     topic = source.catalogue.topics.get(where[0])
     remote = target.catalogue.topics.get(flow.remote_topic(where[0]))
     return None if topic is None or remote is None else (topic.topic_id.hex, remote.topic_id.hex)
 
 
-class _Home(NamedTuple):
-    """Where a copy is to stand, as the clusters were at one moment."""
+class _CopyTarget(NamedTuple):
+    """The target of a copy, as the clusters were at one moment."""
 
     source_id: str
     target_id: str
@@ -118,25 +118,25 @@ class _Home(NamedTuple):
     target: TopicPartition
 
 
-def _home_of(
-    where: PartitionName, places: PartitionMapping, flow: Flow, *, source: Cluster, target: Cluster
-) -> _Home | None:
+def _target_of(
+    where: PartitionName, mapping: PartitionMapping, flow: Flow, *, source: Cluster, target: Cluster
+) -> _CopyTarget | None:
     ids, modulo, remote = (
         topic_ids(where, flow, source=source, target=target),
-        places.modulo(where),
-        places.target(where),
+        mapping.modulo(where),
+        mapping.target(where),
     )
     if ids is None or modulo is None or remote is None:
         return None
-    return _Home(*ids, modulo, remote)
+    return _CopyTarget(*ids, modulo, remote)
 
 
 async def _extents(
-    homes: Mapping[PartitionName, _Home], *, source: Cluster, target: Cluster
+    copies: Mapping[PartitionName, _CopyTarget], *, source: Cluster, target: Cluster
 ) -> dict[PartitionName, Extent]:
-    """Of each partition whose leaders on both sides answer."""
-    wanted = list(homes)
-    remotes = {where: home.target for where, home in homes.items()}
+    """Ask for the extents of each partition whose leaders on both sides answer."""
+    wanted = list(copies)
+    remotes = {where: copy.target for where, copy in copies.items()}
     starts = await source_offsets(source, wanted, EARLIEST)
     ends = await source_offsets(source, wanted, LATEST)
     targets = await log_offsets(target, remotes, LATEST)

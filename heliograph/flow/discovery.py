@@ -12,7 +12,7 @@ Counts = Mapping[str, int]
 """How many partitions each topic of the source has."""
 
 NAMED = 5
-"""So many of many topics are named."""
+"""Maximum number of topics listed in a message."""
 
 
 def counts_of(source: Catalogue) -> dict[str, int]:
@@ -20,7 +20,7 @@ def counts_of(source: Catalogue) -> dict[str, int]:
 
 
 def as_known(source: Catalogue, counts: Counts) -> Catalogue:
-    """Without the topics and partitions that have come since an earlier look; what has gone is gone."""
+    """Leave out topics and partitions that have come since an earlier refresh; what has gone is gone."""
     return replace(
         source,
         topics={
@@ -32,7 +32,7 @@ def as_known(source: Catalogue, counts: Counts) -> Catalogue:
 
 
 def tell_gone(gone: Collection[PartitionName], source: Catalogue, wanted: Mapping[str, str]) -> Iterator[str]:
-    """Why partitions are not copied any more, a line for each reason."""
+    """Say why partitions are not copied any more, a line for each reason."""
     reasons: dict[str, set[str]] = {}
     for topic, partition in gone:
         meta = source.topics.get(topic)
@@ -48,6 +48,6 @@ def tell_gone(gone: Collection[PartitionName], source: Catalogue, wanted: Mappin
 
 
 def named(topics: Sequence[str]) -> str:
-    """A few of them, and how many more there are."""
+    """List a few topics, and how many more there are."""
     more = len(topics) - NAMED
     return ", ".join(topics[:NAMED]) + (f" and {more} more" if more > 0 else "")

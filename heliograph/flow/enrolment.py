@@ -17,7 +17,7 @@ from heliograph.flow.loss_answers import LossAnswers
 from heliograph.flow.loss_book import LossBook
 from heliograph.flow.opening import OpenedFlow
 from heliograph.flow.partition_mapping import PartitionMapping
-from heliograph.flow.partition_table import PartitionTable, past_of, place_of
+from heliograph.flow.partition_table import PartitionTable, past_of, resume_of
 from heliograph.flow.start_positions import find_starts, tell_beginnings
 from heliograph.flow.takeover import find_ours
 from heliograph.flow.target_inspection import INSPECTED
@@ -93,7 +93,7 @@ class Enrolment:
         for where, known in begun.items():
             if (ids := topic_ids(where, opening.flow, source=opening.source, target=opening.target)) is None:
                 continue
-            found = place_of(known, self._table.positions.get(where), source_id=ids[0], target_id=ids[1])
+            found = resume_of(known, self._table.positions.get(where), source_id=ids[0], target_id=ids[1])
             if isinstance(found, Outcome) and found.code in INSPECTED:
                 unclear[where] = found
             elif isinstance(found, Outcome):

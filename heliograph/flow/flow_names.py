@@ -58,7 +58,7 @@ class FlowNames:
 
     def plan_and_tell(self, topics: Collection[str] | None = None) -> NamePlan:
         plan, name = self.plan(topics), self._opening.flow.name
-        tell_refused(name, "mirrored", self.refused, plan.refused)
+        tell_refused(name, "topic", "mirrored", self.refused, plan.refused)
         if new := sorted(plan.home - self._home):
             log.info(
                 "%s: not mirrored, because by the naming of other flows they are copies of the target's own topics: %s",
@@ -68,13 +68,15 @@ class FlowNames:
         return plan
 
 
-def tell_refused(flow: str, done: str, before: Mapping[str, NameRefused], now: Mapping[str, NameRefused]) -> None:
+def tell_refused(
+    flow: str, noun: str, done: str, before: Mapping[str, NameRefused], now: Mapping[str, NameRefused]
+) -> None:
     """Log what is refused now and was not, or for another reason, and what is no longer refused."""
     new = [error for name, error in sorted(now.items()) if str(before.get(name)) != str(error)]
     for error in new[:NAMED]:
         log.error("%s: not %s: %s", flow, done, error)
     if len(new) > NAMED:
-        log.error("%s: %d more not %s (see above)", flow, len(new) - NAMED, done)
+        log.error("%s: %d more %ss not %s (see above)", flow, len(new) - NAMED, noun, done)
     if over := sorted(before.keys() - now.keys()):
         log.info("%s: no longer refused: %s", flow, _some(over))
 

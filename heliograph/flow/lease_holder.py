@@ -52,7 +52,7 @@ class _Sent(NamedTuple):
     offset: int
     at: float
     generation: int
-    """Of the ledger when it was sent: after the ledger was read again, offsets may be those of other records."""
+    """The ledger's generation when it was sent: after a re-read, offsets may be those of other records."""
 
 
 class LeaseHolder:
@@ -99,7 +99,7 @@ class LeaseHolder:
         return self._flow.ledger.leadership.is_led_by(self._me.owner, held.term)
 
     def _sure_until(self) -> float:
-        """By the last record that came back, counted from before it was sent."""
+        """Tell until when we lead for certain, by the last record that came back, counted from before it was sent."""
         ledger = self._flow.ledger
         self._sent = [sent for sent in self._sent if sent.generation == ledger.generation]
         while len(self._sent) > 1 and ledger.end > self._sent[1].offset:
@@ -109,7 +109,7 @@ class LeaseHolder:
         return self._sent[0].at + self._held.lease_ms / 1000
 
     def check(self) -> None:
-        """To be asked before anything is written that a leader alone may write."""
+        """Raise unless we lead; to be called before anything is written that a leader alone may write."""
         if not self.leads():
             raise LeaseLost(
                 "nothing is written: this process does not lead the flow now",
@@ -118,11 +118,11 @@ class LeaseHolder:
             )
 
     def other(self) -> str:
-        """Who else leads, or led before us; empty if nobody is known."""
+        """Name who else leads, or led before us; empty if nobody is known."""
         return self._flow.ledger.leadership.other_than(self._me.owner)
 
     def stir(self) -> None:
-        """Something happened to the lease or the flow: look at once."""
+        """Look at the lease at once: something happened to it or to the flow."""
         self._stirred.set()
 
     # -- waiting and taking --------------------------------------------------------------
@@ -173,7 +173,7 @@ class LeaseHolder:
         return True
 
     async def _is_too_soon(self) -> bool:
-        """Whether the one before us renewed while we bid: he may not know of us until his time is up."""
+        """Whether the leader before us renewed while we bid: it may not know of us until its lease runs out."""
         leadership = self._flow.ledger.leadership
         wait_s = leadership.former_free_at - self._clock()
         if wait_s <= 0 or (leadership.former is not None and is_gone(leadership.former, self._me)):
@@ -194,7 +194,7 @@ class LeaseHolder:
             log.info("%s: leading", name)
 
     async def _tell(self, *standbys: StandbyRecord) -> None:
-        """For `status` alone: a failure is no reason not to wait."""
+        """Write down for `status` who stands by; a failure does no harm."""
         flow = self._flow
         writing = store.write_standbys(flow.target, flow.ledger_topic, flow.ledger.group_id, standbys)
         if (error := await self._try(writing, TELL_S)) is not None:

@@ -20,7 +20,7 @@ log = logging.getLogger("heliograph")
 
 
 class LossBook:
-    """What happened to a flow's records, and which partitions stand still for it."""
+    """Keeps what happened to a flow's records, and which partitions stopped for it."""
 
     def __init__(self, opening: OpenedFlow) -> None:
         self._opening = opening
@@ -36,7 +36,7 @@ class LossBook:
 
     @property
     def is_halted(self) -> bool:
-        """A loss was to stop the whole flow."""
+        """Whether a loss stopped the whole flow."""
         return any(loss.answer == FLOW_STOPPED for loss in self.stopped.values())
 
     def is_copied(self, topic: str, partition: int) -> bool:
@@ -104,7 +104,7 @@ class LossBook:
                 self._unkept = {key: loss for key, loss in self._unkept.items() if losses.get(key) != loss}
 
     async def keep_changed(self, error: ClusterChanged) -> None:
-        """The flow cannot run: whoever asks how it stands is to know, acknowledged or not, as long as it is so."""
+        """Write down that the flow cannot run, for `status`: acknowledged or not, as long as it is so."""
         opening = self._opening
         ledger = await store.read_ledger(opening.target, opening.ledger_topic, opening.flow.group_id)
         loss = merge(ledger.losses.get((*NO_PARTITION, error.code)), loss_of_flow(error, now_ms=wall_ms()))
@@ -126,7 +126,7 @@ class LossBook:
         return False
 
     def take(self, loss: Loss) -> bool:
-        """The ledger has a word about a loss; True if a partition that stood still for it goes on."""
+        """Take a record about a loss; True if a partition that it had stopped resumes."""
         mine = self._opening.ledger.losses[loss.key]
         if mine != loss:  # an acknowledgement of less than what has happened meanwhile
             self._unkept[mine.key] = mine

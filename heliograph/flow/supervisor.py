@@ -395,7 +395,7 @@ class FlowSupervisor:
         if not self._around.is_copying():
             self._around.report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
             return
-        left_out = f"{flow.epochs.left_out:,} came home" if flow.epochs.left_out else ""
+        left_out = f"{flow.epochs.left_out:,} not copied back" if flow.epochs.left_out else ""
         self._around.report(f"{flow.name}: {', '.join(filter(None, (line, left_out, flow.groups_told, throttled)))}")
 
 

@@ -260,7 +260,7 @@ def test_an_error_between_two_lots_leaves_what_is_made_known(world: World, monke
 def test_a_pass_knows_the_names_of_the_running_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, "A->B.topic.rename.1.pattern=ord(?:ers)?\nA->B.topic.rename.1.replacement=one\n")
     world.rules["A"] = {rule("ord", user="ord"), rule("orders", user="orders")}
-    world.flow.entries["orders", 0] = ENTRY
+    world.flow.table.entries["orders", 0] = ENTRY
     world.pass_over()
     assert world.target == {rule("one", user="orders")}
 

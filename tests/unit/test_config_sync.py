@@ -130,7 +130,7 @@ def test_who_does_not_lead_any_more_changes_nothing(monkeypatch: pytest.MonkeyPa
     async def run() -> None:
         async with flow_between(*BOTH) as world:
             settings(world.source, "orders")["retention.ms"] = "5"
-            monkeypatch.setattr(world.flow, "leads", lambda: False)
+            monkeypatch.setattr(world.flow.opening, "leads", lambda: False)
             await mirrored(world, "orders").sync()
             assert not world.calls(ALTER_CONFIGS)
 

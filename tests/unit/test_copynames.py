@@ -202,7 +202,7 @@ def test_of_very_many_refusals_some_are_told(caplog: pytest.LogCaptureFixture) -
     flow.source.catalogue = catalogue([f"t{number:02}" for number in range(NAMED + 6)])
     flow.topics.names.plan_and_tell()
     assert len(caplog.records) == NAMED + 1
-    assert caplog.records[-1].getMessage() == "A->B: not mirrored for such reasons: 5 more"
+    assert caplog.records[-1].getMessage() == "A->B: 5 more topics not mirrored (see above)"
 
 
 def test_flows_of_a_process_know_what_the_others_copy() -> None:
@@ -239,7 +239,7 @@ def test_what_came_by_a_rule_does_not_go_back_and_is_told_once(caplog: pytest.Lo
         for _ in range(2):
             assert back.topics.names.plan_and_tell().wanted == {"native": "B.native", "y.us": "us-y"}
     [record] = caplog.records
-    assert record.getMessage().endswith("by the rules of other flows they are copies of the target's own: x.eu")
+    assert record.getMessage().endswith("by the naming of other flows they are copies of the target's own topics: x.eu")
     there.source.catalogue = catalogue(["orders-x", "us-y", "B.native"])
     assert there.topics.names.plan().wanted == {"orders-x": "x.eu"}
 

@@ -56,7 +56,7 @@ def driver_on(executors: Executors) -> Driver:
 
 async def watched(driver: Driver, seconds: float = 0.2) -> None:
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(driver._watch_workforce(), seconds)
+        await asyncio.wait_for(driver._watching_workforce(), seconds)
 
 
 @pytest.mark.parametrize(("later", "planned_anew"), [("12", False), ("123", True), ("1", True), ("13", True)])

@@ -256,7 +256,7 @@ async def two_flows(**terms: Any) -> AsyncIterator[tuple[World, World, asyncio.T
     """A lane that carries two flows, which have nothing in common."""
     async with World() as broken, World() as sound:
         flows = (
-            *broken.assignments.terms(duration_ms=0, **terms).flows,
+            *broken.terms(duration_ms=0, **terms).flows,
             *sound.terms(duration_ms=0, name=SOUND, **terms).flows,
         )
         items = [*broken.assignments(), *(replace(item, flow=SOUND) for item in sound.assignments())]

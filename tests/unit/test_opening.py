@@ -13,7 +13,7 @@ import pytest
 from heliograph.config import parse_settings
 from heliograph.flow import enrolment, log_offsets
 from heliograph.flow.flow import FlowDriver
-from heliograph.flow.partition_table import place_of
+from heliograph.flow.partition_table import resume_of
 from heliograph.kafka.batch import NewRecord
 from heliograph.ledger import formats
 from heliograph.ledger.counts import Past, Start
@@ -200,17 +200,17 @@ def test_a_partition_whose_leader_does_not_answer_is_left_for_the_next_look(monk
 def test_a_topic_made_anew_is_answered_by_the_policies() -> None:
     same = {"source_id": ENTRY.source_topic_id, "target_id": ENTRY.target_topic_id}
     other = "f" * 32
-    assert place_of(ENTRY, None, **same) == ENTRY
-    assert place_of(ENTRY, 5, **same) == Start(5, Past.OTHERS)
+    assert resume_of(ENTRY, None, **same) == ENTRY
+    assert resume_of(ENTRY, 5, **same) == Start(5, Past.OTHERS)
     for side, code in (("source_id", "TOPIC_RECREATED"), ("target_id", "TARGET_TOPIC_LOST")):
-        place = place_of(ENTRY, 5, **{**same, side: other})
-        assert isinstance(place, Outcome)
-        assert place.code == code
+        found = resume_of(ENTRY, 5, **{**same, side: other})
+        assert isinstance(found, Outcome)
+        assert found.code == code
 
 
 def test_a_cluster_that_has_no_topic_ids_says_nothing_against_a_topic() -> None:
-    place = place_of(ENTRY, None, source_id="0" * 32, target_id=ENTRY.target_topic_id)
-    assert place == ENTRY.moved(source_topic_id="0" * 32)
+    found = resume_of(ENTRY, None, source_id="0" * 32, target_id=ENTRY.target_topic_id)
+    assert found == ENTRY.moved(source_topic_id="0" * 32)
 
 
 def test_a_look_for_topics_leaves_partitions_alone_whose_count_is_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,6 @@ from heliograph.ledger import formats, store
 from heliograph.ledger.mm2_records import Checkpoint
 from heliograph.ledger.source_snapshot import SeenGroup
 from heliograph.loop import Loop, Loops
-from heliograph.rights.missing_rights import MissingRights
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
 from tests.unit.placed import GROUP, LEDGER, OFFSETS, World, a_world
@@ -178,7 +177,7 @@ async def led(world: World, more: str = ALL_ON) -> AsyncIterator[tuple[Driver, F
     ("owner", "method"),
     [
         (FlowTopics, "discover"),
-        (MissingRights, "look"),
+        (FlowSupervisor, "_check_rights"),
         (FlowDriver, "look_at_throttling"),
         (FlowSupervisor, "_hear"),
         (source_watch.LogEndSync, "sync"),
@@ -263,12 +262,12 @@ def test_a_flow_whose_partitions_cannot_be_given_out_is_left_out_until_they_can(
         epochs = Epochs()
         async with running(epochs) as (driver, broken, _):
             await until(lambda: epochs.planned == [{BROKEN, SOUND}])
-            assignments = broken.assignments
-            broken.assignments = None  # which cannot be called
+            assignments = broken.assignments.all
+            broken.assignments.all = None  # which cannot be called
             driver._replan.set()
             await until(lambda: len(epochs.planned) == 2)
             assert epochs.planned[1] == {SOUND}
-            broken.assignments = assignments
+            broken.assignments.all = assignments
             driver._replan.set()
             await until(lambda: len(epochs.planned) == 3)
             assert epochs.planned[2] == {BROKEN, SOUND}

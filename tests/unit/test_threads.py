@@ -137,7 +137,7 @@ def test_a_plan_is_made_while_new_executors_are_made_ready(monkeypatch: pytest.M
     async def scenario() -> None:
         spark = Equipping()
         driver = driver_on(spark)
-        watching = asyncio.ensure_future(driver._watch_workforce())
+        watching = asyncio.ensure_future(driver._watching_workforce())
         await until(lambda: spark.asked)
         assert await asyncio.wait_for(driver._workforce(), PATIENCE_S / 2) == spark.workforce
         spark.goes_on.set()
@@ -160,7 +160,7 @@ def test_watching_executors_survives_what_nobody_foresaw_and_ends_with_the_jvm(
 
     async def scenario() -> None:
         with pytest.raises(SparkFailed):
-            await asyncio.wait_for(driver_on(Failing())._watch_workforce(), PATIENCE_S)
+            await asyncio.wait_for(driver_on(Failing())._watching_workforce(), PATIENCE_S)
 
     asyncio.run(scenario())
     assert "Spark: executors not watched: INTERNAL: KeyError" in caplog.text
