@@ -70,14 +70,14 @@ async def _measure(work: DiscoveryWork, source: str, target: str, alias: str) ->
     flow = _flow(source, target, alias)
     try:
         await _make(flow.source, [f"{alias}-{index:05d}" for index in range(work.topics)], work.partitions)
-        await flow.open()
+        await flow.opening.open()
         _, first_s = await _timed(flow.prepare())
-        idle = [(await _timed(flow.discover()))[1] for _ in range(work.looks)]
+        idle = [(await _timed(flow.topics.discover()))[1] for _ in range(work.looks)]
         await _make(flow.source, [f"{alias}-new-{index:05d}" for index in range(work.new)], work.partitions)
-        has_changed, new_s = await _timed(flow.discover())
+        has_changed, new_s = await _timed(flow.topics.discover())
         assert has_changed
         began = time.perf_counter()
-        assignments = flow.assignments()
+        assignments = flow.assignments.all()
         plan_epoch(1, assignments, rates={}, tasks_max={flow.name: flow.flow.tasks_max}, slots=_SLOTS)
         plan_s = time.perf_counter() - began
     finally:

@@ -25,7 +25,7 @@ from heliograph.kafka.host_names import give_threads
 from heliograph.kafka.open_files import raise_limit
 from heliograph.ledger.cluster_access import check_security, unchecked_hosts
 from heliograph.logs import LogLevel, log, progress, start_log
-from heliograph.side_loops import SideLoop
+from heliograph.loop import Loop
 
 WATCH_S = 2.0
 EXIT_AFTER_S = 1.8
@@ -124,7 +124,7 @@ async def _watch(
     file: _Watched, running: Settings, appliers: Sequence[Callable[[Settings], None]], hang_up: asyncio.Event
 ) -> None:
     """Applies changes of the file, on SIGHUP or by polling; a file with errors changes nothing."""
-    seen, taking_up = file.stamp(), SideLoop("configuration", "change not applied")
+    seen, taking_up = file.stamp(), Loop("configuration", "change not applied")
     while True:
         try:
             await asyncio.wait_for(hang_up.wait(), WATCH_S)

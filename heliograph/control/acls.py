@@ -44,14 +44,14 @@ log = logging.getLogger("heliograph")
 
 ALTER = "grant Alter on the cluster"
 NAMED = 5
-"""So many of many rules are named."""
+"""Maximum number of ACLs listed in a message."""
 
 
 # -- what becomes of one rule
 
 
 def carried(rule: Acl) -> Acl | None:
-    """What a rule of the source says on the target, still under its own name; None if it stays behind."""
+    """Decide what a rule of the source becomes on the target, under its old name; None if it is not copied."""
     if rule.resource_type not in (ResourceType.TOPIC, ResourceType.GROUP):
         return None
     if not rule.allow:
@@ -77,17 +77,17 @@ def is_wide(resource: AclResource) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """How names of one kind go over to the target."""
+    """Maps names of one kind to the target."""
 
     remote: Callable[[str], str | None]
-    """A name's name there; None if it is not carried over."""
+    """A name's name there; None if it is not copied."""
     prefix: Callable[[str], str]
     """What the names with a prefix begin with there; empty if that is nothing of their own."""
     known: Mapping[str, str]
-    """The names that exist and are carried over, with those on the target."""
+    """The names that exist and are copied, with those on the target."""
 
     def places(self, resource: AclResource) -> list[tuple[Pattern, str]]:
-        """Where rules on a resource of the source belong on the target; nowhere if nothing of it is carried over."""
+        """List the target resources for rules on a source resource; none if nothing of it is copied."""
         _, pattern, name = resource
         if not is_wide(resource):
             there = self.remote(name)
@@ -100,7 +100,7 @@ class _Names:
 
 
 def _all_names(flow: Flow, topics: NamePlan, groups: GroupPlan) -> dict[ResourceType, _Names]:
-    """By kind, of those kinds that the flow carries over."""
+    """Make the names of each kind that the flow copies ACLs of."""
     sync = flow.topic_sync
     found: dict[ResourceType, _Names] = {}
     if sync.acls_enabled:
@@ -129,7 +129,7 @@ def _all_names(flow: Flow, topics: NamePlan, groups: GroupPlan) -> dict[Resource
 def _literal(
     plan: NamePlan | GroupPlan, taken: Collection[str], new: Callable[[str], str | None]
 ) -> Callable[[str], str | None]:
-    """How one name goes over: as planned, or, if it does not exist yet, as `new` says and nobody else's is."""
+    """Map one name: as planned, or, if it does not exist yet, as `new` says and nobody else's is."""
 
     def remote(name: str) -> str | None:
         if name in plan.wanted or name in plan.refused:
@@ -148,13 +148,13 @@ def _literal(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclPlan:
-    """What makes the target's rules what they should be."""
+    """The changes that make the target's rules what they should be."""
 
     create: dict[Acl, Acl]
-    """Each with what it stands for: the source's rule as it is carried over, but for its name."""
+    """Each with what it stands for: the source's rule as it is copied, but for its name."""
     delete: tuple[Acl, ...]
     made: dict[Acl, Acl]
-    """Of those that we made before, the ones that still stand there."""
+    """The rules that we made before and that are still there."""
     withheld: frozenset[Acl]
     """Grants to write, for a failover."""
     left_out: tuple[Acl, ...]
@@ -170,7 +170,7 @@ def plan_acl_sync(
     groups: GroupPlan,
     made: Mapping[Acl, Acl],
 ) -> AclPlan:
-    """What to make and what to remove, given the rules of both clusters.
+    """Plan which rules to make and which to remove, given the rules of both clusters.
 
     `topics` are the names of the source's topics on the target, `groups` those of its groups, `made` the rules that we
     made earlier. Of these one is removed only when the rule that it stands for has gone from the source: not because
@@ -251,7 +251,7 @@ def _done(outcome: Mapping[Acl, HeliographError | None], refused: dict[Acl, Heli
 
 
 class AclSync:
-    """Of one flow."""
+    """Syncs the ACLs of one flow."""
 
     def __init__(self, flow: FlowDriver) -> None:
         self._flow = flow
@@ -267,7 +267,7 @@ class AclSync:
         return float(flow.topic_sync.acls_interval_s) if flow.is_running and flow.topic_sync.copies_acls else None
 
     async def sync(self) -> None:
-        """One pass."""
+        """Bring the target's ACLs in line with the source's."""
         flow, settings = self._flow, self._flow.flow
         source = await maybe_describe_acls(flow.source)
         target = await self._target_rules() if source is not None else None
@@ -278,12 +278,12 @@ class AclSync:
             source,
             target,
             flow=settings,
-            topics=flow.names.plan(),
+            topics=flow.topics.names.plan(),
             groups=await self._groups(source),
             made={acl: origin for kept in flow.ledger.acls.values() for acl, origin in kept.made.items()},
         )
         self._tell_left_out(plan.left_out)
-        if not flow.leads():
+        if not flow.opening.leads():
             return
 
         async def keep_made(made: Mapping[Acl, Acl]) -> None:
@@ -295,14 +295,14 @@ class AclSync:
         self._tell(plan, await apply_acl_sync(flow.target, plan, keep_made=keep_made))
 
     async def _target_rules(self) -> tuple[Acl, ...] | None:
-        """Who may change rules may see them too: that is the right to ask for."""
+        """Read the target's rules; the right to ask for is the one to change them, which includes reading."""
         try:
             return await maybe_describe_acls(self._flow.target)
         except NotAuthorized as error:
             raise NotAuthorized(error.what, where=error.where, why=error.why, remedy=ALTER) from error
 
     async def _groups(self, source: Iterable[Acl]) -> GroupPlan:
-        """The names of the source's groups, if it matters which there are: for wide rules, and where two may meet."""
+        """Plan the names of the source's groups, if they matter: for wide rules, and where two may clash."""
         flow, seen = self._flow.flow, self._flow.ledger.groups
         selected = flow.topic_sync.group_acls
         is_wanted = selected is not None and any(
@@ -316,7 +316,7 @@ class AclSync:
     # -- what is said of it
 
     def _tell_lacking(self, cluster: str) -> None:
-        """A cluster without an authorizer has no rules to copy, and can keep none; said when it is so, and over."""
+        """Log that a cluster has no authorizer, so no rules to copy or keep, and that it has one again."""
         if cluster == self._lacking:
             return
         if cluster:
@@ -359,7 +359,7 @@ class AclSync:
         if news[NAMED:]:
             log.warning("%s: %d more access rules are refused", flow.name, len(news) - NAMED)
         if self._refused and not applied.refused:
-            log.info("%s: over: access rules were refused", flow.name)
+            log.info("%s: access rules are accepted again", flow.name)
         self._refused = frozenset(applied.refused)
         if len(plan.withheld) != self._withheld:
             log.info(

@@ -1,4 +1,4 @@
-"""Carry consumer groups over: their commits on the source become checkpoints, and if wished offsets, on the target.
+"""Sync consumer groups: their commits on the source become checkpoints, and if wished offsets, on the target.
 
 A pass reads what the groups committed, waits until the lanes have written down what they copied by
 then, and translates through the ledger. `plan_checkpoints` decides which translations are news.
@@ -20,7 +20,7 @@ from heliograph.config.files.parts import ConnectorState
 from heliograph.config.settings import Checkpoints, Flow
 from heliograph.control.group_sync import GroupSync
 from heliograph.control.groups_left_out import LeftOut, encode_checkpoints
-from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.control.offset_syncs import OffsetSyncSync
 from heliograph.errors import NameRefused
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.flow_names import tell_refused
@@ -50,7 +50,7 @@ from heliograph.processor_time import Cost, stretched_s
 log = logging.getLogger("heliograph")
 
 CATCH_UP_S = 2.0
-"""At most so long a pass waits for the lanes to write down what a group has read already."""
+"""Longest time that a pass waits for lanes to write down what a group has read already."""
 _LOOK_AGAIN_S = 0.1
 READ_S = 1.0
 """How often commits are read, unless that costs more than its share."""
@@ -125,8 +125,8 @@ def plan_checkpoints(
     return news
 
 
-class Turn:
-    """When a job that shares its loop with another is due.
+class DueTime:
+    """Tells when a job that shares its loop with another is due.
 
     A step comes a little early or late, and never just when a job is due: the nearest step is the job's. To ask for
     the exact time would leave a step out whenever it is quicker than the one before.
@@ -145,7 +145,7 @@ class Turn:
 
 
 class _Selection(NamedTuple):
-    """Which of the source's groups are selected: patterns are matched again only when there are other groups."""
+    """The selected groups of the source: patterns are matched again only when there are other groups."""
 
     flow: Flow
     among: set[str]
@@ -153,22 +153,22 @@ class _Selection(NamedTuple):
 
 
 class GroupCheckpoints:
-    """Of one flow: its groups, their checkpoints."""
+    """Syncs the groups of one flow: reads their commits, emits checkpoints, writes offsets."""
 
-    def __init__(self, flow: FlowDriver, syncs: OffsetSyncs) -> None:
+    def __init__(self, flow: FlowDriver, syncs: OffsetSyncSync) -> None:
         self._flow = flow
         self._syncs = syncs
         self._sync = GroupSync(flow)
         self._groups: dict[str, SeenGroup] | None = None
-        """Those that are carried over, as they were last described."""
+        """The groups that are synced, as they were last described."""
         self._listed: dict[str, GroupListing] | None = None
-        """Those whose commits are read, as they were last listed."""
+        """The groups whose commits are read, as they were last listed."""
         self._selection: _Selection | None = None
         self._names: dict[str, str] = {}
-        """Of these groups, on the target."""
+        """The names of these groups on the target."""
         self._refused: dict[str, NameRefused] = {}
         self._last: dict[GroupPartition, Checkpoint] | None = None
-        self._emission, self._writing = Turn(), Turn()
+        self._emission, self._writing = DueTime(), DueTime()
         self._failed: frozenset[str] = frozenset()
         self._unkept = LeftOut(flow.name, "written down in the ledger")
         self._unchecked = LeftOut(flow.name, "given checkpoints")
@@ -181,7 +181,7 @@ class GroupCheckpoints:
 
     @property
     def settings(self) -> Checkpoints | None:
-        """None while no group is to be carried over."""
+        """The settings of checkpoints; None while no group is to be synced."""
         found = self._flow.flow.checkpoints
         return found if found is not None and found.state is ConnectorState.RUNNING else None
 
@@ -202,7 +202,7 @@ class GroupCheckpoints:
         return float(settings.refresh_groups_interval_s)
 
     def read_interval_s(self) -> float | None:
-        """How often commits are read: they are worth knowing while nothing is carried over because that is paused."""
+        """Return how often commits are read: also while groups are not synced because that is paused."""
         found = self._flow.flow.checkpoints
         if found is None or found.state is ConnectorState.STOPPED:
             return None
@@ -223,7 +223,7 @@ class GroupCheckpoints:
             await self._write_down([*moved, *self._passes(PassKind.COMMITS, len(listed), every_s=every_s)])
 
     async def _list(self) -> dict[str, GroupListing]:
-        """The groups that are selected; without `refresh.groups.enabled` those that were there at first."""
+        """List the selected groups; without `refresh.groups.enabled` those that were there at first."""
         settings, flow = self._flow.flow.checkpoints, self._flow
         if self._listed is not None and settings is not None and not settings.refresh_groups_enabled:
             return self._listed
@@ -236,7 +236,7 @@ class GroupCheckpoints:
         return self._listed
 
     def _seen(self, found: GroupListing, commits: Mapping[TopicPartition, Commit], time_ms: int) -> SeenGroup:
-        """A group with its commits, and with its members as far as they were described."""
+        """Make the ledger's record of a group with its commits, and its members as far as they were described."""
         described = (self._groups or {}).get(found.group_id)
         return SeenGroup(
             group=found.group_id,
@@ -248,7 +248,7 @@ class GroupCheckpoints:
         )
 
     def _passes(self, kind: PassKind, groups: int, *, every_s: float) -> list[GroupPass]:
-        """The word for the ledger that a pass was made; nothing if it was told of one a moment ago."""
+        """Make the ledger's record that a pass was made; none if one was written a moment ago."""
         now = time.monotonic()
         if now - self._told.get(kind, float("-inf")) < TOLD_S:
             return []
@@ -258,7 +258,7 @@ class GroupCheckpoints:
     # -- groups ----------------------------------------------------------------------------
 
     async def refresh_groups(self) -> None:
-        """Which groups the source has; those that are gone are reported."""
+        """List and describe the source's groups; log those that are gone."""
         settings = self.settings
         if settings is None:
             return
@@ -276,18 +276,18 @@ class GroupCheckpoints:
             groups[name] = SeenGroup.of(found, described.found.get(name), commits, time_ms=now_ms)
         absent = {name: seen for name, seen in known.items() if name not in groups and name in names}
         groups |= await self._still_there(absent, now_ms)
-        tell_refused(flow.name, "carried over", self._refused, refused)
+        tell_refused(flow.name, "group", "synced", self._refused, refused)
         self._groups, self._names, self._refused = groups, names, refused
 
     async def _still_there(self, absent: Mapping[str, SeenGroup], now_ms: int) -> dict[str, SeenGroup]:
-        """Of groups that were not listed, those that are not said to be gone: a coordinator may be away."""
+        """Return the unlisted groups that are not said to be gone: a coordinator may be away."""
         flow = self._flow
         answers = await describe_groups(flow.source, {name: seen.kind for name, seen in absent.items()})
         gone = [name for name, found in answers.found.items() if found.state == DEAD]
         self._forget(gone)
         for name in gone:
             log.warning(
-                '%s: the group "%s" is gone from "%s"; its place on "%s" stays as it is',
+                '%s: group "%s" is gone from "%s"; its offsets on "%s" stay as they are',
                 *(flow.name, name, flow.flow.source, flow.flow.target),
             )
         await self._write_down(
@@ -296,7 +296,7 @@ class GroupCheckpoints:
         return {name: seen for name, seen in absent.items() if name not in gone}
 
     def _forget(self, gone: Iterable[str]) -> None:
-        """Groups come and go for ever: what is known of those that are gone must not stay."""
+        """Forget what is known of groups that are gone: groups come and go for ever."""
         there = {self._names.get(name, name) for name in gone}
         self._unkept.forget(gone)
         self._unchecked.forget(there)
@@ -306,7 +306,7 @@ class GroupCheckpoints:
     # -- a pass ----------------------------------------------------------------------------
 
     async def sync(self) -> None:
-        """One pass over all groups."""
+        """Translate the commits of all groups; emit checkpoints and write offsets as they are due."""
         settings, every_s, began = self.settings, self.interval_s(), time.monotonic()
         if settings is None or every_s is None:
             return
@@ -327,27 +327,27 @@ class GroupCheckpoints:
         self._tell_time(len(commits), time.monotonic() - began - waited_s)
 
     def _tell_time(self, groups: int, seconds: float) -> None:
-        """A pass that takes longer than its interval, waiting for lanes not counted, is worth a word, once."""
-        self._flow.carried = f"{groups:,} groups carried in {seconds:.2f} s" if groups else ""
+        """Log once that a sync takes longer than its interval, waiting for lanes not counted."""
+        self._flow.groups_told = f"{groups:,} groups synced in {seconds:.2f} s" if groups else ""
         interval = self.interval_s()
         is_slow = interval is not None and seconds > interval
         if is_slow and not self._is_slow:
             log.warning(
-                "%s: a pass over %d groups took %.1f s, longer than its interval of %.0f s: offsets are older by that",
+                "%s: syncing %d groups took %.1f s, longer than the interval of %.0f s: offsets are older by that",
                 *(self._flow.name, groups, seconds, interval),
             )
         self._is_slow = is_slow
 
     async def _commits(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, Commit]]:
-        """What the groups committed of topics that are mirrored."""
+        """Fetch what the groups committed on topics that are mirrored."""
         flow = self._flow
         asked = set(groups)
         answers = await fetch_commits(flow.source, asked)
         for group, error in answers.failed.items():
             if group not in self._failed:
-                log.warning('%s: the group "%s" is not carried over: %s', flow.name, group, error)
+                log.warning('%s: group "%s" is not synced: %s', flow.name, group, error)
         for group in sorted((self._failed & asked) - answers.failed.keys()):
-            log.info('%s: over: the group "%s" was not carried over', flow.name, group)
+            log.info('%s: group "%s" is synced again', flow.name, group)
         unasked = (self._failed - asked) & (self._listed or {}).keys()
         self._failed = unasked | answers.failed.keys()
         mirrored = flow.entries.keys() & flow.ledger.partitions.keys()
@@ -389,7 +389,7 @@ class GroupCheckpoints:
     async def _target_starts(
         self, commits: Mapping[str, Mapping[TopicPartition, Commit]]
     ) -> dict[TopicPartition, tuple[TopicPartition, int]]:
-        """For each partition that groups stand in, that of the target and where its log begins; 0 if nobody says."""
+        """Find for each partition with commits its target partition and that log's start; 0 if nobody says."""
         ledger = self._flow.ledger
         wanted = {
             where: TopicPartition(self._flow.flow.remote_topic(where.topic), ledger.target_partition(where))
@@ -442,7 +442,7 @@ class GroupCheckpoints:
     async def _write_offsets(
         self, settings: Checkpoints, positions: Mapping[GroupPartition, GroupPosition], began: float
     ) -> None:
-        await self._sync.write(_offsets_of(positions))
+        await self._sync.sync(_offsets_of(positions))
         self._writing.take(began, interval_s=settings.sync_group_offsets_interval_s)
 
     async def _emit(
@@ -478,7 +478,7 @@ def is_news(found: SeenGroup, known: SeenGroup | None) -> bool:
 
 
 def last_of(checkpoints: Iterable[Checkpoint]) -> dict[GroupPartition, Checkpoint]:
-    """The last checkpoint of each group and partition."""
+    """Give the last checkpoint of each group and partition."""
     return {(item.group, TopicPartition(item.topic, item.partition)): item for item in checkpoints}
 
 

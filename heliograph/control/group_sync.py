@@ -14,11 +14,11 @@ from heliograph.ledger.group_commits import IDLE, move_forward, plan_sync
 log = logging.getLogger("heliograph")
 
 AT_ONCE = 200
-"""Groups that are looked at and written in one go; commits of so few use four connections."""
+"""Maximum number of groups that are checked and written in one go; so few use four connections."""
 
 
 class GroupSync:
-    """Of one flow."""
+    """Writes translated offsets into the groups of one flow's target."""
 
     def __init__(self, flow: FlowDriver) -> None:
         self._flow = flow
@@ -27,7 +27,7 @@ class GroupSync:
         self.written = 0
         """Groups whose offsets were moved, over all passes."""
 
-    async def write(self, wanted: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
+    async def sync(self, wanted: Mapping[str, Mapping[TopicPartition, Commit]]) -> None:
         """Bring the target's groups up to the offsets wanted: find those that are behind, look again and write."""
         target = self._flow.target
         listed = await list_groups(target)
@@ -45,17 +45,20 @@ class GroupSync:
         self._tell(alive, failed)
 
     def _tell(self, alive: set[str], failed: dict[str, str]) -> None:
-        """Once when it begins, once when it is over."""
+        """Log once what begins and once that it is over."""
         flow = self._flow
         for group in sorted(alive - self._alive):
             log.info(
-                '%s: the group "%s" lives on "%s": its offsets there are its own', flow.name, group, flow.flow.target
+                '%s: group "%s" has members on "%s": its offsets there are left alone',
+                flow.name,
+                group,
+                flow.flow.target,
             )
         for group, text in failed.items():
             if self._failed.get(group) != text:
-                log.warning('%s: the offsets of the group "%s" are not written: %s', flow.name, group, text)
+                log.warning('%s: offsets of group "%s" are not written: %s', flow.name, group, text)
         for group in sorted(self._failed.keys() - failed.keys()):
-            log.info('%s: over: the offsets of the group "%s" could not be written', flow.name, group)
+            log.info('%s: offsets of group "%s" are written again', flow.name, group)
         self._alive, self._failed = frozenset(alive), failed
 
 

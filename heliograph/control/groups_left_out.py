@@ -13,7 +13,7 @@ log = logging.getLogger("heliograph")
 
 
 def encode_checkpoints(news: Iterable[Checkpoint]) -> tuple[dict[str, list[KeyValue]], dict[str, GroupRefused]]:
-    """The records of each group; a group with a checkpoint that has no form has none, and its error instead."""
+    """Encode the records of each group; a group with a checkpoint that cannot be encoded has an error instead."""
     records: dict[str, list[KeyValue]] = {}
     failed: dict[str, GroupRefused] = {}
     for item in news:
@@ -36,12 +36,12 @@ class LeftOut:
         self._flow = flow
         self._done = done
         self.groups: dict[str, str] = {}
-        """Those left out now, and why."""
+        """The groups left out now, and why."""
 
     def too_large(
         self, records: Mapping[str, Sequence[KeyValue]], refused: Mapping[str, BrokerRefused], topic: str
     ) -> dict[str, GroupRefused]:
-        """What a broker's refusals mean for the groups."""
+        """Name the groups whose records a broker refused as too large."""
         return {
             group: GroupRefused(
                 f"the largest record of its commits has {max(map(_size, records[group])):,} bytes",
@@ -57,13 +57,13 @@ class LeftOut:
             error = failed.get(group)
             if error is None:
                 if self.groups.pop(group, None) is not None:
-                    log.info('%s: the group "%s" is %s again', self._flow, group, self._done)
+                    log.info('%s: group "%s" is %s again', self._flow, group, self._done)
             elif self.groups.get(group) != (text := str(error)):
                 self.groups[group] = text
-                log.warning('%s: the group "%s" is not %s: %s', self._flow, group, self._done, error)
+                log.warning('%s: group "%s" is not %s: %s', self._flow, group, self._done, error)
 
     def forget(self, gone: Iterable[str]) -> None:
-        """They are not there any more."""
+        """Forget groups that are gone."""
         for group in gone:
             self.groups.pop(group, None)
 

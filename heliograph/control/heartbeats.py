@@ -23,9 +23,9 @@ from heliograph.kafka.log import append
 from heliograph.ledger import store
 from heliograph.ledger.cluster_access import Role, admin_way, way_of
 from heliograph.ledger.mm2 import internal_records
+from heliograph.loop import Loop
 from heliograph.names.policies import HEARTBEATS
 from heliograph.outage_log import Outage
-from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
 
@@ -54,7 +54,7 @@ class Schedule:
         self._intervals = dict(intervals)
 
     def take(self, now: float, *, but_for: Callable[[Pair], bool] = lambda _: False) -> list[Pair]:
-        """The pairs that are due, but for some that stay so; heartbeats that were missed are not made up for."""
+        """Take the pairs that are due, but for some that stay so; missed heartbeats are not made up for."""
         due = [pair for pair, at in self._due.items() if at <= now and not but_for(pair)]
         for pair in due:
             following = self._due[pair] + self._intervals[pair]
@@ -100,7 +100,7 @@ class Heartbeats:
 
 
 class _Client(NamedTuple):
-    """Which pairs share a client: those into a cluster, but for flows that reach it in a way of their own."""
+    """Tells which pairs share a client: those into a cluster, but for flows with access of their own."""
 
     alias: str
     source: str = ""
@@ -114,7 +114,7 @@ class _Client(NamedTuple):
 
 
 def _clients(settings: Settings) -> Iterator[_Client]:
-    """Clusters that nobody can reach have none."""
+    """Make the clients; clusters without an address have none."""
     for alias in settings.clusters:
         usual = admin_way(settings, alias)
         ending = [flow for flow in settings.flows if flow.target == alias]
@@ -125,7 +125,7 @@ def _clients(settings: Settings) -> Iterator[_Client]:
 
 
 class _Target:
-    """The pairs of one client of one cluster."""
+    """Writes the heartbeats of one client of one cluster."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _Target:
         self._factor = -1
         self._is_topic_there = False
         self._spell = Outage()
-        self._unforeseen = SideLoop("heartbeats", f'not written into "{client.alias}"')
+        self._unforeseen = Loop("heartbeats", f'not written into "{client.alias}"')
         self._changed = asyncio.Event()
         way = admin_way(settings, client.alias, source=client.source)
         self._cluster = Cluster(client.alias, way.bootstrap, client_id="", security=way.security)
@@ -224,15 +224,15 @@ class _Target:
         self._is_topic_there = True
 
     def _name(self, error: HeliographError) -> None:
-        """Once for each cause, until heartbeats are written again."""
+        """Log each cause once, until heartbeats are written again."""
         if not self._spell.is_news(f"{error.code} {error.details.get('error_code')}"):
             return
         way_out = ", or set emit.heartbeats.enabled = false" if isinstance(error, NotAuthorized) else ""
-        log.warning('heartbeats into "%s" are not written: %s%s; trying again', self._alias, error, way_out)
+        log.warning('heartbeats into "%s" are not written: %s%s; retrying', self._alias, error, way_out)
 
 
 def client_id(pairs: Iterable[Pair]) -> str:
-    """As MM2 names the one client of a pair; that of several is under a star."""
+    """Name a client as MM2 names that of a pair; one of several pairs has a star."""
     sources = [source for source, _ in pairs]
     targets = {target for _, target in pairs}
     if not sources:

@@ -55,7 +55,7 @@ def plan_log_ends(
 
 
 def _still_ms(position: int, before: LogEnd, position_then: int | None, last_look_ms: int) -> int:
-    """Since when a copy that has something to copy has not moved; 0 if it has, or had nothing to copy before."""
+    """Tell since when a copy with something to copy has not moved; 0 if it has, or had nothing to copy before."""
     if position_then is None:
         return before.still_ms  # the first look of this leader
     if position != position_then or position >= before.offset:
@@ -63,21 +63,24 @@ def _still_ms(position: int, before: LogEnd, position_then: int | None, last_loo
     return before.still_ms or last_look_ms
 
 
-class Watch:
-    """Of one flow's source."""
+class LogEndSync:
+    """Writes the log ends of one flow's source to the ledger."""
 
     def __init__(self, flow: FlowDriver) -> None:
         self._flow = flow
         self._positions: dict[PartitionName, int] | None = None
-        """At the last look."""
+        """The positions at the last sync."""
 
-    async def look(self) -> None:
+    async def sync(self) -> None:
         """Ask for the log ends; write down which moved, and that the source answered."""
         flow = self._flow
-        await flow.renew_metadata()
+        await flow.topics.renew_metadata()
         wanted = list(flow.entries)
         answers = await list_offsets(
-            flow.source, [TopicPartition(*where) for where in wanted], LATEST, read_committed=flow.is_read_committed
+            flow.source,
+            [TopicPartition(*where) for where in wanted],
+            LATEST,
+            read_committed=flow.opening.is_read_committed,
         )
         if not wanted:
             await flow.source.refresh([])  # nothing is copied, so nothing was asked
@@ -104,9 +107,9 @@ class Watch:
             await flow.source.refresh(silent)  # their leaders may have moved
 
     async def _forget_absent(self, now_ms: int) -> None:
-        """What is not mirrored any more, deleted or deselected, has nothing left to be copied: it exposes nothing."""
+        """Write down that topics which are deleted or deselected have nothing left to copy: they expose nothing."""
         flow = self._flow
-        mirrored, written = flow.names.plan().wanted, flow.ledger.entries
+        mirrored, written = flow.topics.names.plan().wanted, flow.ledger.entries
         ends = {
             where: LogEnd(entry.source_offset, 0)
             for where, entry in written.items()
@@ -120,9 +123,16 @@ class Watch:
         await store.write_entries(flow.target, flow.ledger_topic, flow.flow.group_id, entries, {})
         await store.write_records(flow.target, flow.ledger_topic, flow.flow.group_id, seen, now_ms=now_ms)
 
-    async def prune(self) -> None:
-        """Delete the runs of records that the source does not have any more, or of which newer copies count; write
-        again what a late lane overwrote."""
+
+class PageSync:
+    """Prunes the pages of one flow's ledger."""
+
+    def __init__(self, flow: FlowDriver) -> None:
+        self._flow = flow
+
+    async def sync(self) -> None:
+        """Delete pages of records that the source does not have any more, or of which newer copies count; write again
+        what a late lane overwrote."""
         flow = self._flow
         again = {where: found for where, known in flow.ledger.partitions.items() if (found := known.overwritten())}
         await store.write_pages(flow.target, flow.ledger_topic, flow.flow.group_id, again)

@@ -44,7 +44,7 @@ async def apply_config_sync(
 
 
 class ConfigSync:
-    """Of one flow."""
+    """Syncs the topic configs of one flow."""
 
     def __init__(self, flow: FlowDriver, clock: Clock = time.monotonic) -> None:
         self._flow = flow
@@ -53,7 +53,7 @@ class ConfigSync:
         self._by: TopicSync | None = None
         """The settings of the last pass over all topics."""
         self._seen: set[str] = set()
-        """Topics that were looked at."""
+        """Topics that were synced before."""
         self._denials = TopicRefusals()
         self._unread: set[str] = set()
         """Reasons for which settings are not shown to us."""
@@ -66,8 +66,8 @@ class ConfigSync:
         flow = self._flow.flow
         return LOOK_S if flow.is_running and flow.topic_sync.configs_enabled else None
 
-    async def look(self) -> None:
-        """Pass over all topics if that is due or the settings are others, else over those that are new to the flow."""
+    async def sync(self) -> None:
+        """Sync all topics if that is due or the settings changed, else those that are new to the flow."""
         now, sync, topics = self._clock(), self._flow.flow.topic_sync, self._topics()
         is_due = now >= self._due or sync != self._by
         try:
@@ -80,7 +80,7 @@ class ConfigSync:
             self._due, self._by = now + sync.configs_interval_s, sync
 
     def _topics(self) -> set[str]:
-        """Those that are mirrored, also while a policy has stopped them."""
+        """Return the topics that are mirrored, also those that a policy has stopped."""
         flow = self._flow
         names = {topic for topic, _ in flow.entries} | {topic for topic, _ in flow.losses.stopped}
         return {topic for topic in names if follows_configs(flow.flow, topic)}
@@ -88,27 +88,27 @@ class ConfigSync:
     async def _pass(self, topics: Sequence[str], *, is_whole: bool) -> None:
         unread: dict[str, list[str]] = {}
         for at in range(0, len(topics), AT_ONCE):
-            for topic, error in (await self._sync(topics[at : at + AT_ONCE])).items():
+            for topic, error in (await self._sync_some(topics[at : at + AT_ONCE])).items():
                 unread.setdefault(str(error), []).append(topic)
         for reason in unread.keys() - self._unread:
             log.warning("%s: settings of %s are not copied: %s", self._flow.name, some_of(unread[reason]), reason)
         for reason in self._unread - unread.keys() if is_whole else ():
-            log.info("%s: over: settings were not copied: %s", self._flow.name, reason)
+            log.info("%s: settings are copied again; this no longer happens: %s", self._flow.name, reason)
         self._unread = set(unread) if is_whole else self._unread | unread.keys()
 
-    async def _sync(self, topics: Sequence[str]) -> dict[str, HeliographError]:
-        """Let the copies follow; the topics of either side whose settings are not shown to us."""
+    async def _sync_some(self, topics: Sequence[str]) -> dict[str, HeliographError]:
+        """Sync these topics; return those of either side whose configs are not shown to us."""
         flow, sync = self._flow, self._flow.flow.topic_sync
         remotes = {topic: flow.flow.remote_topic(topic) for topic in topics}
         source = await describe_topics(flow.source, topics)
         target = await describe_topics(flow.target, [remotes[topic] for topic in source.found])
         plans: dict[str, list[ConfigChange]] = {}
         for topic, configs in source.found.items():
-            flow.targets.tell_unjudged(unjudged_configs(configs, sync))
+            flow.topics.targets.tell_unjudged(unjudged_configs(configs, sync))
             if (there := target.found.get(remotes[topic])) is not None:
                 plans[remotes[topic]] = plan_config_sync(configs, there, sync)
                 self._tell_unknown(unknown_configs(configs, there, sync))
-        if flow.leads():
+        if flow.opening.leads():
             await self._apply(plans)
         refused = {**source.refused, **target.refused}
         return {topic: error for topic, error in refused.items() if error.details["error_code"] != UNKNOWN_TOPIC}
@@ -128,8 +128,8 @@ class ConfigSync:
             self.changed += len(changes)
             log.info('%s: settings of "%s": %s', flow.name, remote, _all(changes))
         if limited := [remote for remote, changes in made.items() if any(change.key in LIMITS for change in changes)]:
-            flow.targets.forget_limits(limited)
-            flow.changed.set()  # a look at the topics tells lanes
+            flow.topics.targets.forget_limits(limited)
+            flow.opening.changed.set()  # a look at the topics tells lanes
 
     def _tell_unknown(self, keys: set[str]) -> None:
         if news := keys - self._unknown:

@@ -30,8 +30,8 @@ from heliograph.lane.partition_copy import may_be_forgotten
 from heliograph.ledger.lease import LANE_SHARE
 from heliograph.ledger.model import Assignment, EpochPlan, EpochTerms, FlowTerms, LedgerRow
 from heliograph.ledger.process_identity import this_process
+from heliograph.loop import Loop
 from heliograph.outage_log import Outage
-from heliograph.side_loops import SideLoop
 
 log = logging.getLogger("heliograph")
 sizes_log = logging.getLogger("heliograph.sizes")
@@ -45,7 +45,7 @@ NEWS_S = 3.0
 """Nor does what is new, so that topics that come one after the other do not cost a change of epochs each, which is
 0.3 s for all partitions."""
 EARLY_S = 0.5
-"""Lanes that end so long before their time, and were not told to, did not hear of us."""
+"""Lanes that end so long before their time, and were not told to, saw no lease renewal."""
 LANE_END_S = 2.0
 """How long after its deadline a lane may still be sending at the latest: answers, the last flush, a slow clock."""
 TAKE_S = 0.5
@@ -102,11 +102,9 @@ class Driver:
         self._report = report
         self._flows = [FlowDriver(flow, settings, is_local=epochs.is_local) for flow in settings.enabled_flows]
         for flow in self._flows:
-            flow.names.meet([other.names for other in self._flows])
+            flow.topics.names.meet([other.topics.names for other in self._flows])
         self._giving_out = {
-            flow.name: flow.side_loops.loop(
-                "partitions not given to lanes", again="partitions are given to lanes again"
-            )
+            flow.name: flow.loops.loop("partitions not given to lanes", again="partitions are given to lanes again")
             for flow in self._flows
         }
         self._refused = 0
@@ -131,6 +129,8 @@ class Driver:
         self._planned_for = Workforce(frozenset(), 0)
         self._held: dict[PartitionKey, float] = {}
         """Partitions that no lane may have yet, and until when."""
+        self._equip_fault = ""
+        """What was last logged about executors that could not be made ready."""
         self._useful = 0
         """How many lanes the last plan would have had with slots for all."""
         around = DriverServices(
@@ -182,7 +182,7 @@ class Driver:
         self._report(str(self._moved))
 
     def sizes(self) -> dict[str, int]:
-        """How much is kept in memory from epoch to epoch, for who looks whether it grows."""
+        """Count what is kept in memory from epoch to epoch."""
         flows = [flow.sizes() for flow in self._flows]
         return {
             "rates": len(self._rates),
@@ -201,7 +201,7 @@ class Driver:
         return waiting.get(f"{source}->{target}", self._lives[0].is_waiting)
 
     def _goes_without(self) -> bool:
-        """A flow cannot be mirrored: is there another one, whether it is up or not?"""
+        """Note that a flow cannot be mirrored; is there another one, whether it is up or not?"""
         self._refused += 1
         return self._refused < len(self._flows)
 
@@ -218,13 +218,14 @@ class Driver:
             waits = "" if self._ready() else ", and waits for a flow to copy"
             self._report(f"Spark is up after {time.monotonic() - began:.1f} s{waits}")
             if not self._epochs.is_local:
-                self._spawn(self._watch_workforce())
+                self._spawn(self._watching_workforce())
             if sizes_log.isEnabledFor(logging.DEBUG):
-                self._spawn(self._tell_sizes())
+                sizes = Loop("driver", "sizes not logged")
+                self._spawn(sizes.repeat(self._log_sizes, interval_s=lambda: SIZES_S, first_s=SIZES_S))
             await self._run_epochs()
 
     def _replan_soon(self) -> None:
-        """There is something new for the plan; lanes that have just begun are given time first."""
+        """Plan soon: lanes that have just begun are given time first."""
         left = self._epoch_began + NEWS_S - time.monotonic() if self._epoch_began is not None else 0.0
         if left <= 0:
             self._replan.set()
@@ -232,7 +233,7 @@ class Driver:
             self._put_off = asyncio.get_running_loop().call_later(left, self._replan.set)
 
     def _begin_plan(self) -> None:
-        """What is wished for from now on is for the plan after this."""
+        """Begin a plan: what asks for a new plan from now on asks for the one after this."""
         self._replan.clear()
         if self._put_off is not None:
             self._put_off.cancel()
@@ -287,27 +288,27 @@ class Driver:
     async def _recover(
         self, error: HeliographError, terms: EpochTerms, flows: Sequence[FlowDriver], pause_s: float
     ) -> None:
-        """After a failed job: go on from what its lanes wrote down, when those that outlived it cannot harm."""
+        """Recover from a failed job: go on from what its lanes wrote, when lanes that outlived it can do no harm."""
         ended = await self._order_end(flows, terms.epoch_id, ORDER_S)
         await self._interruptible_sleep(pause_s)
         for flow in flows:
-            flow.take_written()
+            flow.epochs.take_written()
         if error.details.get("lanes_may_live") and not self._epochs.is_local:
             self._wait_for_lost_lanes(terms, flows, ended)
 
     async def _workforce(self) -> Workforce | None:
-        """Spark's executors now; None if it is time to stop before it answers."""
+        """Ask Spark for its executors; None if it is time to stop before it answers."""
         asking = asyncio.get_running_loop().run_in_executor(self._watchers, lambda: self._epochs.workforce)
         await self._first_of(asking, self._stopping.wait())
         return None if self._stopping.is_set() else asking.result()
 
     def _terms(self) -> dict[str, FlowTerms]:
-        """What lanes are told of each flow that can be in the next plan."""
+        """Make what lanes are told of each flow that can be in the next plan."""
         found = {life.flow.name: life.terms() for life in self._lives if life.may_be_planned and life.flow.entries}
         return {name: terms for name, terms in found.items() if terms is not None}
 
     def _epoch_terms(self, plan: EpochPlan, told: Mapping[str, FlowTerms]) -> EpochTerms:
-        """With the part that each lane has of a flow's limit."""
+        """Make the terms of an epoch, with each lane's share of a flow's rate limit."""
         limited = {flow.name: flow.flow.max_bytes_per_second for flow in self._flows if flow.name in told}
         limits = {name: limit for name, limit in limited.items() if limit is not None}
         epoch_s = self._settings.epoch_ms / 1000
@@ -332,7 +333,7 @@ class Driver:
             item
             for flow in flows
             for item in self._assignments(flow)
-            if may_be_forgotten(item.entry, now_ms, memory_ms=flow.memory.doubtful_ms)
+            if may_be_forgotten(item.entry, now_ms, memory_ms=flow.topics.memory.doubtful_ms)
         ]
         if old:
             self._held.update(dict.fromkeys(map(key_of, old), time.monotonic() + seconds))
@@ -344,9 +345,9 @@ class Driver:
             asyncio.get_running_loop().call_later(seconds, self._replan.set)
 
     def _assignments(self, flow: FlowDriver) -> list[Assignment]:
-        """What a flow has for lanes; nothing if that fails: the others are copied, and a later plan tries again."""
+        """Give a flow's assignments; none if that fails: other flows are copied, and a later plan retries."""
         with self._giving_out[flow.name]:
-            return flow.assignments()
+            return flow.assignments.all()
         asyncio.get_running_loop().call_later(self._settings.epoch_ms / 1000, self._replan.set)
         return []
 
@@ -390,7 +391,7 @@ class Driver:
                 await asyncio.wait({cancelling}, timeout=CANCEL_S)
                 return None
         elif job.exception() is None and time.monotonic() - began < terms.duration_ms / 1000 - EARLY_S:
-            log.warning("epoch %d ended early: its lanes did not hear that we lead", plan.epoch_id)
+            log.warning("epoch %d ended early: lanes saw no lease renewal; check the target's latency", plan.epoch_id)
         return job.result()
 
     async def _replan_due(self, began: float) -> None:
@@ -400,8 +401,8 @@ class Driver:
             await self._interruptible_sleep(left)
 
     async def _order_end(self, flows: Sequence[FlowDriver], epoch_id: int, timeout_s: float | None) -> set[str]:
-        """Tell the lanes to end; the flows in whose ledger the word stands."""
-        orders = (asyncio.wait_for(flow.order_end(self._owner, epoch_id), timeout_s) for flow in flows)
+        """Tell the lanes to end; return the flows in whose ledger the order was written."""
+        orders = (asyncio.wait_for(flow.epochs.order_end(self._owner, epoch_id), timeout_s) for flow in flows)
         answers = await asyncio.gather(*orders, return_exceptions=True)
         return {flow.name for flow, fault in zip(flows, answers, strict=True) if fault is None}
 
@@ -419,30 +420,28 @@ class Driver:
 
     # -- beside the epochs ---------------------------------------------------------------
 
-    async def _watch_workforce(self) -> None:
-        """Executors come and go: a new one is made ready while the lanes run on, then all are planned anew."""
-        loop = asyncio.get_running_loop()
-        watching = SideLoop("Spark", "executors not watched", final=(SparkFailed,))  # which means that its JVM is gone
-        said = ""
-        while True:
-            await asyncio.sleep(WORKFORCE_S if watching.error is None else watching.pause_s)
-            with watching:
-                now = await loop.run_in_executor(self._watchers, lambda: self._epochs.workforce)
-                planned = self._planned_for
-                if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
-                    log.info("Spark: %s", planned.change_to(now))
-                    self._replan.set()
-                try:
-                    await loop.run_in_executor(self._watchers, self._epochs.equip)
-                except SparkFailed as error:
-                    if str(error) != said:
-                        said = str(error)
-                        log.warning("%s", error)
+    def _watching_workforce(self) -> Coroutine[Any, Any, None]:
+        """Watch Spark's executors until cancelled; SparkFailed means here that Spark's JVM is gone."""
+        loop = Loop("Spark", "executors not watched", final=(SparkFailed,))
+        return loop.repeat(self._watch_workforce, interval_s=lambda: WORKFORCE_S, first_s=WORKFORCE_S)
 
-    async def _tell_sizes(self) -> None:
-        while True:
-            await asyncio.sleep(SIZES_S)
-            sizes_log.debug("kept: %s", ", ".join(f"{name} {size}" for name, size in self.sizes().items()))
+    async def _watch_workforce(self) -> None:
+        """Plan anew when executors come or go; make new ones ready while the lanes run on."""
+        loop = asyncio.get_running_loop()
+        now = await loop.run_in_executor(self._watchers, lambda: self._epochs.workforce)
+        planned = self._planned_for
+        if not self._replan.is_set() and planned.is_outdated_by(now, self._useful):
+            log.info("Spark: %s", planned.change_to(now))
+            self._replan.set()
+        try:
+            await loop.run_in_executor(self._watchers, self._epochs.equip)
+        except SparkFailed as error:
+            if str(error) != self._equip_fault:
+                self._equip_fault = str(error)
+                log.warning("%s", error)
+
+    async def _log_sizes(self) -> None:
+        sizes_log.debug("kept: %s", ", ".join(f"{name} {size}" for name, size in self.sizes().items()))
 
     async def _first_of(self, job: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
         """Wait until either is done; the other is dropped, the job goes on."""
@@ -472,7 +471,7 @@ class Driver:
 
 
 def lost_lanes_end_s(terms: EpochTerms, lease_ms: int, *, is_ordered: bool) -> float:
-    """After how long no lane of a failed epoch can be sending any more.
+    """Tell after how long no lane of a failed epoch can be sending any more.
 
     Who reads the ledger finds the order to end before any later sign that we lead; who does not read it misses our
     word. Without the order there is only the deadline.

@@ -42,7 +42,7 @@ def key_of(assignment: Assignment) -> PartitionKey:
 
 
 def together(assignments: Sequence[Assignment]) -> list[list[Assignment]]:
-    """Those that must be in one lane; most have no company."""
+    """Group the assignments that must be in one lane; most are alone."""
     found: dict[tuple[str, TopicPartition], list[Assignment]] = {}
     for assignment in assignments:
         found.setdefault((assignment.flow, assignment.target), []).append(assignment)
@@ -50,7 +50,7 @@ def together(assignments: Sequence[Assignment]) -> list[list[Assignment]]:
 
 
 def useful_lanes(targets_per_flow: Mapping[str, int], tasks_max: Mapping[str, int]) -> int:
-    """How many lanes could work at the same time if there were slots for all; each target partition has one."""
+    """Count the lanes that could work at the same time if there were slots for all; each target partition has one."""
     return sum(min(tasks_max[flow], count) for flow, count in targets_per_flow.items())
 
 

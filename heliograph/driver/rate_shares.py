@@ -13,11 +13,11 @@ from heliograph.driver.plan import PartitionKey, key_of
 from heliograph.ledger.model import Assignment, EpochPlan
 
 FLOOR = 0.02
-"""Of an equal share every lane has so much whatever it asked for: what was quiet may wake."""
+"""Part of an equal share that every lane has whatever it asked for: what was quiet may wake."""
 HEADROOM = 1.1
 """A lane that is not behind gets a little more than it had: rates are averages."""
 GUESSED_BYTES = 1000.0
-"""Of a record, in a flow that has copied none yet."""
+"""Assumed size of a record, in a flow that has copied none yet."""
 
 
 def plan_shares(
@@ -51,11 +51,11 @@ def share_out(limit: float, demands: Sequence[float]) -> list[float]:
 
 
 def _backlog(item: Assignment) -> int:
-    """Source offsets that wait to be copied."""
+    """Count the source offsets that wait to be copied."""
     return max(0, item.entry.source_end - item.entry.source_offset)
 
 
 def _record_bytes(items: Sequence[Assignment]) -> float:
-    """The mean size of the records copied so far."""
+    """Give the mean size of the records copied so far."""
     records = sum(item.entry.n for item in items)
     return sum(item.entry.bytes_copied for item in items) / records if records else GUESSED_BYTES

@@ -6,16 +6,16 @@ before that: a position ahead of its entry would look like another tool's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from heliograph.config.settings import Flow
 from heliograph.flow.ledger_rebuild import rebuild_ledger
+from heliograph.flow.log_offsets import log_offsets, source_offsets
 from heliograph.flow.partition_mapping import PartitionMapping
 from heliograph.flow.partition_table import PartitionTable
 from heliograph.flow.takeover import Ended, Used, find_used
-from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
@@ -25,8 +25,6 @@ from heliograph.ledger.model import FlowTerms, PartitionName
 from heliograph.ledger.partition_remap import row_of, turn_of
 from heliograph.ledger.records.entry import Entry
 from heliograph.ledger.records.page import Page
-
-LEADER_PAUSE_S = 0.5
 
 
 async def open_counts(
@@ -49,9 +47,9 @@ async def open_counts(
     opened: dict[PartitionName, Entry] = {}
     pages: dict[PartitionName, dict[int, Page | None]] = {}
     former: dict[PartitionName, dict[int, Page | None]] = {}
-    places = PartitionMapping(flow, table.known, source=source.catalogue, target=target.catalogue)
-    homes = {where: _home_of(where, places, flow, source=source, target=target) for where in starts}
-    found = {where: home for where, home in homes.items() if home is not None}
+    mapping = PartitionMapping(flow, table.known, source=source.catalogue, target=target.catalogue)
+    copies = {where: _target_of(where, mapping, flow, source=source, target=target) for where in starts}
+    found = {where: copy for where, copy in copies.items() if copy is not None}
     rows = terms.ids_by_row.keys()
     extents = await _extents(found, source=source, target=target)
     unknown = {
@@ -61,10 +59,10 @@ async def open_counts(
     }
     used = await find_used(unknown, terms.ids_by_row, target=target)
     for where, extent in extents.items():
-        start, known, home = starts[where], table.known.get(where), found[where]
-        is_there = topic_ids(where, flow, source=source, target=target) == (home.source_id, home.target_id)
+        start, known, copy = starts[where], table.known.get(where), found[where]
+        is_there = topic_ids(where, flow, source=source, target=target) == (copy.source_id, copy.target_id)
         count = table.next_count(where, used[where].number if where in used else start.above)
-        if not is_there or row_of(where[1], home.modulo, turn_of(count)) not in rows:
+        if not is_there or row_of(where[1], copy.modulo, turn_of(count)) not in rows:
             continue
         opened[where] = first_entry(
             start,
@@ -72,9 +70,9 @@ async def open_counts(
             known=known,
             count=count,
             rule=terms.rule,
-            source_id=home.source_id,
-            target_id=home.target_id,
-            modulo=home.modulo,
+            source_id=copy.source_id,
+            target_id=copy.target_id,
+            modulo=copy.modulo,
         )
         pages[where], former[where] = pages_at_opening(
             start.past,
@@ -106,14 +104,14 @@ async def open_counts(
 
 
 def topic_ids(where: PartitionName, flow: Flow, *, source: Cluster, target: Cluster) -> tuple[str, str] | None:
-    """Of a partition's topic on the source and on the target; None if one of them has gone meanwhile."""
+    """Give the ids of a partition's topic on the source and on the target; None if one of them is gone."""
     topic = source.catalogue.topics.get(where[0])
     remote = target.catalogue.topics.get(flow.remote_topic(where[0]))
     return None if topic is None or remote is None else (topic.topic_id.hex, remote.topic_id.hex)
 
 
-class _Home(NamedTuple):
-    """Where a copy is to stand, as the clusters were at one moment."""
+class _CopyTarget(NamedTuple):
+    """The target of a copy, as the clusters were at one moment."""
 
     source_id: str
     target_id: str
@@ -121,53 +119,30 @@ class _Home(NamedTuple):
     target: TopicPartition
 
 
-def _home_of(
-    where: PartitionName, places: PartitionMapping, flow: Flow, *, source: Cluster, target: Cluster
-) -> _Home | None:
+def _target_of(
+    where: PartitionName, mapping: PartitionMapping, flow: Flow, *, source: Cluster, target: Cluster
+) -> _CopyTarget | None:
     ids, modulo, remote = (
         topic_ids(where, flow, source=source, target=target),
-        places.modulo(where),
-        places.target(where),
+        mapping.modulo(where),
+        mapping.target(where),
     )
     if ids is None or modulo is None or remote is None:
         return None
-    return _Home(*ids, modulo, remote)
-
-
-async def source_offsets(
-    source: Cluster, partitions: Iterable[PartitionName], which: int, *, read_committed: bool = False
-) -> dict[PartitionName, int]:
-    """An end of the source's log of each partition, or the first offset of a time on, -1 if there is none.
-
-    Those whose leader does not answer are left out.
-    """
-    names = {where: TopicPartition(*where) for where in partitions}
-    return await _offsets(source, names, which, read_committed=read_committed)
+    return _CopyTarget(*ids, modulo, remote)
 
 
 async def _extents(
-    homes: Mapping[PartitionName, _Home], *, source: Cluster, target: Cluster
+    copies: Mapping[PartitionName, _CopyTarget], *, source: Cluster, target: Cluster
 ) -> dict[PartitionName, Extent]:
-    """Of each partition whose leaders on both sides answer."""
-    wanted = list(homes)
-    remotes = {where: home.target for where, home in homes.items()}
+    """Ask for the extents of each partition whose leaders on both sides answer."""
+    wanted = list(copies)
+    remotes = {where: copy.target for where, copy in copies.items()}
     starts = await source_offsets(source, wanted, EARLIEST)
     ends = await source_offsets(source, wanted, LATEST)
-    targets = await _offsets(target, remotes, LATEST)
+    targets = await log_offsets(target, remotes, LATEST)
     return {
         where: Extent(starts[where], ends[where], targets[where])
         for where in wanted
         if where in starts and where in ends and where in targets
     }
-
-
-async def _offsets(
-    cluster: Cluster, names: Mapping[PartitionName, TopicPartition], which: int, *, read_committed: bool = False
-) -> dict[PartitionName, int]:
-    answers = await list_offsets(cluster, set(names.values()), which, read_committed=read_committed)
-    silent = [name for name, answer in answers.items() if answer.error_code]
-    if silent:
-        await asyncio.sleep(LEADER_PAUSE_S)
-        await cluster.refresh({name.topic for name in silent})
-        answers.update(await list_offsets(cluster, silent, which, read_committed=read_committed))
-    return {where: answers[name].offset for where, name in names.items() if not answers[name].error_code}

@@ -18,7 +18,7 @@ def counts_of(source: Catalogue) -> dict[str, int]:
 
 
 def as_known(source: Catalogue, counts: Counts) -> Catalogue:
-    """Without the topics and partitions that have come since an earlier look; what has gone is gone."""
+    """Leave out topics and partitions that have come since an earlier refresh; what has gone is gone."""
     return replace(
         source,
         topics={
@@ -30,7 +30,7 @@ def as_known(source: Catalogue, counts: Counts) -> Catalogue:
 
 
 def tell_gone(gone: Collection[PartitionName], source: Catalogue, wanted: Mapping[str, str]) -> Iterator[str]:
-    """Why partitions are not copied any more, a line for each reason."""
+    """Say why partitions are not copied any more, a line for each reason."""
     reasons: dict[str, set[str]] = {}
     for topic, partition in gone:
         meta = source.topics.get(topic)

@@ -74,12 +74,12 @@ def terms_of(
 
 
 def client_id_of(flow: Flow) -> str:
-    """How the client ids of a flow begin."""
+    """Make the beginning of a flow's client ids."""
     user = "" if flow.client_id == flow.name else f"{flow.client_id}|"
     return f"{user}{flow.name}|{flow.connector_name}"
 
 
 def _security(settings: Settings, flow: Flow, role: Role, *, is_local: bool) -> Security:
-    """With the secrets as they are now."""
+    """Make the security of a role, with the secrets as they are now."""
     where = f'"{role.alias(flow)}"'
     return for_executors(security_of(settings, flow, role), settings, is_local=is_local, where=where)

@@ -15,7 +15,7 @@ from heliograph.ledger.records.entry import Entry
 
 
 def source_epochs(entries: Mapping[PartitionName, Entry]) -> Iterator[SeenEpoch]:
-    """The epoch of the last batch that was copied of each partition."""
+    """Give the leader epoch of the last batch that was copied of each partition."""
     for where, entry in entries.items():
         if entry.lineage:
             epoch = Lineage.parse(entry.lineage).before(entry.source_offset)
@@ -23,7 +23,7 @@ def source_epochs(entries: Mapping[PartitionName, Entry]) -> Iterator[SeenEpoch]
 
 
 def target_epochs(entries: Mapping[PartitionName, Entry], flow: Flow) -> Iterator[SeenEpoch]:
-    """The highest epoch that is known of each copy."""
+    """Give the highest leader epoch that is known of each copy."""
     for (topic, partition), entry in entries.items():
         if entry.target_leader_epoch >= 0:
             remote = maybe_remote(flow, topic)

@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 
 from heliograph.clock import Clock, host_clock, wall_ms
 from heliograph.errors import HeliographError, LeaseLost
-from heliograph.flow.restarts import Restarts
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import lease as rule
 from heliograph.ledger import store
@@ -37,14 +36,14 @@ RELEASE_S = 0.3
 
 
 class LeasedFlow(Protocol):
-    """What is to be known of a flow."""
+    """What a lease holder needs of a flow."""
 
-    name: str
     target: Cluster
     ledger: Ledger
     ledger_topic: str
-    restarts: Restarts
 
+    @property
+    def name(self) -> str: ...
     @property
     def wants_reopening(self) -> bool: ...
 
@@ -53,11 +52,11 @@ class _Sent(NamedTuple):
     offset: int
     at: float
     generation: int
-    """Of the ledger when it was sent: after the ledger was read again, offsets may be those of other records."""
+    """The ledger's generation when it was sent: after a re-read, offsets may be those of other records."""
 
 
 class LeaseHolder:
-    """Of one flow and one process; `on_change` is called when it begins and ceases to lead."""
+    """Competes for the lease of one flow, for one process."""
 
     def __init__(
         self,
@@ -66,12 +65,15 @@ class LeaseHolder:
         *,
         lease_ms: Callable[[], int],
         on_change: Callable[[], None] = lambda: None,
+        restarts: Callable[[], int] = lambda: 0,
         clock: Clock = host_clock,
     ) -> None:
+        """`on_change` is called when it begins or ceases to lead; `restarts` counts the restarts of the flow."""
         self._flow = flow
         self._me = me
         self._lease_ms = lease_ms
         self._on_change = on_change
+        self._restarts = restarts
         self._clock = clock
         self._held: Lease | None = None
         """Our last record."""
@@ -97,7 +99,7 @@ class LeaseHolder:
         return self._flow.ledger.leadership.is_led_by(self._me.owner, held.term)
 
     def _sure_until(self) -> float:
-        """By the last record that came back, counted from before it was sent."""
+        """Tell until when we lead for certain, by the last record that came back, counted from before it was sent."""
         ledger = self._flow.ledger
         self._sent = [sent for sent in self._sent if sent.generation == ledger.generation]
         while len(self._sent) > 1 and ledger.end > self._sent[1].offset:
@@ -107,7 +109,7 @@ class LeaseHolder:
         return self._sent[0].at + self._held.lease_ms / 1000
 
     def check(self) -> None:
-        """To be asked before anything is written that a leader alone may write."""
+        """Raise unless we lead; to be called before anything is written that a leader alone may write."""
         if not self.leads():
             raise LeaseLost(
                 "nothing is written: this process does not lead the flow now",
@@ -116,11 +118,11 @@ class LeaseHolder:
             )
 
     def other(self) -> str:
-        """Who else leads, or led before us; empty if nobody is known."""
+        """Name who else leads, or led before us; empty if nobody is known."""
         return self._flow.ledger.leadership.other_than(self._me.owner)
 
     def stir(self) -> None:
-        """Something happened to the lease or the flow: look at once."""
+        """Look at the lease at once: something happened to it or to the flow."""
         self._stirred.set()
 
     # -- waiting and taking --------------------------------------------------------------
@@ -171,7 +173,7 @@ class LeaseHolder:
         return True
 
     async def _is_too_soon(self) -> bool:
-        """Whether the one before us renewed while we bid: he may not know of us until his time is up."""
+        """Whether the leader before us renewed while we bid: it may not know of us until its lease runs out."""
         leadership = self._flow.ledger.leadership
         wait_s = leadership.former_free_at - self._clock()
         if wait_s <= 0 or (leadership.former is not None and is_gone(leadership.former, self._me)):
@@ -192,7 +194,7 @@ class LeaseHolder:
             log.info("%s: leading", name)
 
     async def _tell(self, *standbys: StandbyRecord) -> None:
-        """For `status` alone: a failure is no reason not to wait."""
+        """Write down for `status` who stands by; a failure does no harm."""
         flow = self._flow
         writing = store.write_records(flow.target, flow.ledger_topic, flow.ledger.group_id, standbys)
         if (error := await self._try(writing, TELL_S)) is not None:
@@ -223,7 +225,7 @@ class LeaseHolder:
 
     async def _renew(self) -> None:
         assert self._held is not None
-        held = self._held.moved(LeaseState.HELD, wall_ms(), restarts=self._flow.restarts.total)
+        held = self._held.moved(LeaseState.HELD, wall_ms(), restarts=self._restarts())
         sent = await self._send(held)
         self._held = held
         self._sent.append(sent)

@@ -27,14 +27,14 @@ from heliograph.ledger.records.page import Page, Run
 log = logging.getLogger("heliograph")
 
 MOST_SYNCS = 200
-"""Of one partition, the last ones: their topic is compacted, and has more only where it was not yet."""
+"""Maximum number of syncs read of one partition, the last ones: their topic is compacted, unless not yet."""
 HEADER_BYTES = 1024
 
 
 async def rebuild_ledger(
     flow: Flow, opened: Mapping[PartitionName, Entry], *, source: Cluster, target: Cluster
 ) -> dict[PartitionName, dict[int, Page | None]]:
-    """What offset syncs prove about records before new entries; translations there are degraded."""
+    """Find what offset syncs prove about records before new entries; translations there are degraded."""
     unknown = {where: entry for where, entry in opened.items() if entry.source_offset}
     if not unknown:
         return {}
@@ -63,7 +63,7 @@ async def rebuild_ledger(
 
 
 async def _read_syncs(flow: Flow, cluster: Cluster) -> tuple[list[OffsetSync], int]:
-    """All offset syncs, and how many records are none; nothing where they cannot be read."""
+    """Read all offset syncs, and count the records that are none; nothing where they cannot be read."""
     topic = flow.offset_syncs_topic
     if topic not in cluster.catalogue.topics:
         return [], 0
@@ -79,7 +79,7 @@ async def _read_syncs(flow: Flow, cluster: Cluster) -> tuple[list[OffsetSync], i
 async def rebuild_pages(
     target: Cluster, where: TopicPartition, syncs: Sequence[Sync], *, position: int, target_end: int, count: int
 ) -> dict[int, Page | None]:
-    """Pages of what syncs prove about the source offsets below a position; `where` is the target's partition."""
+    """Make pages of what syncs prove about the source offsets below a position; `where` is the target partition."""
     known = [sync for sync in syncs if sync[0] < position and sync[1] < target_end][-MOST_SYNCS:]
     ends = []
     if known and position - known[-1][0] == target_end - known[-1][1] > 1:
@@ -94,7 +94,7 @@ async def rebuild_pages(
 
 
 def _apart(run: Run, syncs: Sequence[Sync]) -> list[Run]:
-    """The single records of a run that syncs vouch for."""
+    """Give the single records of a run that syncs prove."""
     return [Run(*sync, 1) for sync in syncs if run.source <= sync[0] < run.source_end]
 
 
@@ -115,7 +115,7 @@ async def _is_one_producers(target: Cluster, where: TopicPartition, run: Run) ->
 
 
 async def _batch_at(target: Cluster, where: TopicPartition, offset: int) -> BatchHeader | None:
-    """The header of the batch that holds an offset; None if that is gone."""
+    """Read the header of the batch that holds an offset; None if that is gone."""
     answer = await fetch_partition(target, *where, offset, max_bytes=HEADER_BYTES)
     for header, _ in iter_batches(answer.records):
         if header.base_offset <= offset < header.next_offset:

@@ -17,7 +17,7 @@ from heliograph.ledger.records.entry import Entry
 
 
 class PartitionMapping:
-    """Of one flow, at one look."""
+    """Maps source partitions of one flow to target partitions, as of one refresh."""
 
     def __init__(
         self, flow: Flow, known: Mapping[PartitionName, Entry], *, source: Catalogue, target: Catalogue
@@ -33,10 +33,10 @@ class PartitionMapping:
             for (topic, _), entry in known.items()
             if entry.modulo and self._is_of_target(topic, entry)
         }
-        """By source topic, the modulo of those that are spread over their target."""
+        """The modulo of topics that are spread over their target, by source topic."""
 
     def modulo(self, where: PartitionName) -> int | None:
-        """Over how many partitions of the target its topic is spread; None if there is no place for it."""
+        """Tell over how many target partitions a topic is spread; None if the target has no partition for it."""
         topic, partition = where
         targets = self._targets(topic)
         entry = self._known.get(where)
@@ -51,14 +51,14 @@ class PartitionMapping:
         )
 
     def target(self, where: PartitionName) -> TopicPartition | None:
-        """None if there is no place for it."""
+        """Give the target partition; None if there is none for it."""
         modulo = self.modulo(where)
         if modulo is None:
             return None
         return TopicPartition(self._flow.remote_topic(where[0]), target_partition(where[1], modulo))
 
     def present(self, topics: Iterable[str], *, begun: Collection[PartitionName]) -> list[PartitionName]:
-        """The partitions of source topics that have a place on the target.
+        """List the partitions of source topics that have a target partition.
 
         A topic that has too few there is not begun: half a topic would pass for a whole one. What was begun before
         the source grew goes on.
@@ -72,7 +72,7 @@ class PartitionMapping:
         ]
 
     def rows(self, counts: Mapping[PartitionName, int]) -> set[int]:
-        """In which rows partitions stand under these counts, each with a producer id."""
+        """Give the rows of producer ids that partitions use under these counts."""
         return {
             row_of(where[1], modulo, turn_of(count))
             for where, count in counts.items()
@@ -80,7 +80,7 @@ class PartitionMapping:
         }
 
     def remapped(self, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Topics whose copies share partitions of the target, and how, for people."""
+        """Say which topics share target partitions, and how."""
         for topic in topics:
             sources, targets = self._sources(topic), self._targets(topic)
             modulo = self.modulo((topic, sources - 1)) if targets else None

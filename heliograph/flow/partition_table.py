@@ -20,7 +20,7 @@ from heliograph.ledger.runs import OpenPage
 
 
 class PartitionTable:
-    """Of all partitions of a flow."""
+    """Keeps how far each partition of one flow is copied."""
 
     def __init__(self) -> None:
         self.entries: dict[PartitionName, Entry] = {}
@@ -28,16 +28,16 @@ class PartitionTable:
         self.pages: dict[PartitionName, OpenPage] = {}
         """The pages being filled, as the lanes gave them back."""
         self.positions: dict[PartitionName, int] = {}
-        """As stored on the target, by us or by another tool."""
+        """The positions stored on the target, by us or by another tool."""
         self._answered: set[PartitionName] = set()
-        """Those of which nothing is on its way to the target: all that lanes sent was answered."""
+        """Partitions with nothing on its way to the target: all that lanes sent was answered."""
         self._seen_at: dict[PartitionName, float] = {}
-        """Since when lanes have watched the target of others."""
+        """Since when lanes have watched the target of the other partitions."""
         self._settled: set[PartitionName] = set()
-        """Those that a lane has settled since we lead."""
+        """Partitions that a lane has settled since we lead."""
 
     def begin(self, ledger: Ledger, positions: dict[PartitionName, int]) -> None:
-        """Forget what was before: a new leader knows what is written on the target."""
+        """Begin as a new leader: forget all but what is written on the target."""
         self.positions = positions
         self.entries.clear()
         self._settled.clear()
@@ -47,18 +47,30 @@ class PartitionTable:
 
     @property
     def begun(self) -> set[PartitionName]:
-        """Those of which we, or another tool before us, have copied something."""
+        """The partitions of which we, or another tool before us, have copied something."""
         return self.known.keys() | self.positions.keys()
 
     def keep_only(self, present: Collection[PartitionName]) -> set[PartitionName]:
-        """Copy none but these; those that are gone."""
+        """Copy none but these; return those that are gone."""
         gone = self.entries.keys() - set(present)
         for where in gone:
             del self.entries[where]
         return gone
 
+    def copy(self, where: PartitionName, entry: Entry) -> None:
+        """Copy a partition from an entry on."""
+        self.entries[where] = entry
+
+    def resume(self, where: PartitionName, entry: Entry) -> None:
+        """Copy a partition from an entry on that is not the one known so far."""
+        self.entries[where] = self.known[where] = entry
+
+    def drop(self, where: PartitionName) -> None:
+        """Copy a partition no longer; what is known of it stays."""
+        self.entries.pop(where, None)
+
     def take_row(self, row: LedgerRow) -> None:
-        """What a lane gave back."""
+        """Take what a lane gave back."""
         where = (row.topic, row.partition)
         self.known[where] = row.entry
         self.pages[where] = OpenPage.unpack(row.page)
@@ -74,7 +86,7 @@ class PartitionTable:
             self._seen_at[where] = time.monotonic() - row.late_ms / 1000
 
     def take_written(self, ledger: Ledger) -> None:
-        """What lanes that gave nothing back wrote down leaves less to settle than what they were given."""
+        """Take what lanes that gave nothing back wrote to the ledger: it leaves less to settle."""
         self._know_nothing_of_late_ones()
         for where, entry in self.entries.items():
             partition = ledger.partitions.get(where)
@@ -84,7 +96,7 @@ class PartitionTable:
                 self.pages[where] = partition.open_page()
 
     def take_opened(self, opened: Mapping[PartitionName, Entry]) -> None:
-        """New counts that are durable."""
+        """Take new counts that are durable."""
         self.entries.update(opened)
         self._answered.update(where for where, entry in opened.items() if entry.count == 0)
         self.known.update(opened)
@@ -96,7 +108,7 @@ class PartitionTable:
         return where not in self._settled
 
     def late_ms(self, where: PartitionName) -> int:
-        """For how long the target was watched while something may be on its way there."""
+        """Tell for how long the target was watched while something may be on its way there."""
         if where in self._answered:
             return NOT_LATE
         seen_at = self._seen_at.get(where)
@@ -107,13 +119,13 @@ class PartitionTable:
         self._seen_at.clear()
 
     def next_count(self, where: PartitionName, above: int = -1) -> int:
-        """The number of the count that a partition opens next; one of those up to `above` was used, maybe all."""
+        """Give the number of the count that a partition opens next; one of those up to `above` was used, maybe all."""
         previous = self.entries.get(where) or self.known.get(where)
         return max(previous.count if previous else -1, above) + 1
 
 
-def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str) -> Entry | Start | Outcome:
-    """How a partition with an entry goes on: with it, in a new count, or as the policies answer what happened."""
+def resume_of(known: Entry, stored: int | None, *, source_id: str, target_id: str) -> Entry | Start | Outcome:
+    """Decide how a partition with an entry resumes: with it, in a new count, or as the policies say."""
     if not may_be_same_topic(known.source_topic_id, source_id):
         return source_made_anew(known, source_id)
     if not may_be_same_topic(known.target_topic_id, target_id):
@@ -124,7 +136,7 @@ def place_of(known: Entry, stored: int | None, *, source_id: str, target_id: str
 
 
 def past_of(known: Entry | None, source_id: str, target_id: str) -> Past:
-    """What stands on the target of a partition that begins where it was told to."""
+    """Tell what stands on the target of a partition that begins where it was told to."""
     if known is None:
         return Past.NOTHING
     is_same = may_be_same_topic(known.source_topic_id, source_id) and may_be_same_topic(

@@ -35,13 +35,13 @@ def doubtful_ms(expiration_ms: int) -> int:
 
 
 def parse_expiration(text: str | None) -> int | None:
-    """The setting's value; None if there is none that makes sense."""
+    """Parse the setting's value; None if there is none that makes sense."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 18
     return max(1, int(text)) if text is not None and is_number else None
 
 
 async def read_expiration_ms(cluster: Cluster) -> int | None:
-    """The shortest that any broker has; None if none of them tells."""
+    """Read the shortest value that any broker has; None if none of them tells."""
 
     async def ask(node_id: int) -> int | None:
         try:
@@ -56,7 +56,7 @@ async def read_expiration_ms(cluster: Cluster) -> int | None:
 
 
 class TargetMemory:
-    """What is known of it for one flow."""
+    """Keeps for one flow how long the target's brokers remember producers."""
 
     def __init__(self, flow: str, cluster: Cluster) -> None:
         self._flow = flow
@@ -69,7 +69,7 @@ class TargetMemory:
         return doubtful_ms(self.expiration_ms)
 
     async def look(self) -> None:
-        """Read it, if that is due. What one broker told before it went down stays known."""
+        """Read the setting, if that is due. What one broker told before it went down stays known."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
             return
@@ -81,7 +81,7 @@ class TargetMemory:
 
 
 def told(alias: str, expiration_ms: int) -> str:
-    """For people: `"b" remembers producers for 1 h (...)`."""
+    """Say it to people: `"b" remembers producers for 1 h (...)`."""
     return (
         f'"{alias}" remembers producers for {_span(expiration_ms)} ({EXPIRATION_KEY}): behind records over '
         f"{_span(doubtful_ms(expiration_ms))} old one batch at a time is sent"

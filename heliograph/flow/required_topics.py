@@ -17,12 +17,12 @@ from heliograph.ledger.copy_names import plan_names
 
 
 def wanted_topics(flow: Flow, source: Catalogue) -> dict[str, str]:
-    """Source topics to mirror and their names on the target; of a running flow `FlowNames` knows more."""
+    """Give the source topics to mirror and their names on the target; for a running flow `FlowNames` knows more."""
     return plan_names(flow, source.topics).wanted
 
 
 def new_copy(flow: Flow, topic: str, *, partitions: int, source: TopicConfigs | None = None) -> NewTopic:
-    """The target of a topic that has none, with the settings of its source if they are known.
+    """Define the target of a topic that has none, with the configs of its source if they are known.
 
     Copied heartbeats are compacted as their source is: they never end.
     """
@@ -36,7 +36,7 @@ def new_copy(flow: Flow, topic: str, *, partitions: int, source: TopicConfigs | 
 
 
 def internal_topics(flow: Flow) -> list[NewTopic]:
-    """Those in which the flow keeps its state."""
+    """List the topics in which the flow keeps its state."""
     kept = (
         (flow.offset_storage_topic, flow.offset_storage_partitions, flow.offset_storage_replication_factor, store.BUSY),
         (flow.config_storage_topic, 1, flow.config_storage_replication_factor, store.COMPACTED),
@@ -55,7 +55,7 @@ def internal_topics(flow: Flow) -> list[NewTopic]:
 
 
 def absent_storage(flow: Flow, target: Catalogue) -> ConfigError | None:
-    """The error for internal topics that must be there and are not; it is vital if positions have no place."""
+    """Make the error for internal topics that must exist and do not; it is vital if no topic holds positions."""
     absent = [topic for topic in internal_topics(flow) if topic.name not in target.topics]
     if flow.makes_internal_topics or not absent:
         return None
@@ -124,7 +124,7 @@ class Compacted(NamedTuple):
 
 
 def compacted_topics(flow: Flow) -> Iterator[Compacted]:
-    """All internal topics of a flow, whether they are there or not."""
+    """List all internal topics of a flow, whether they exist or not."""
     for topic in internal_topics(flow):
         is_vital = topic.name in (flow.ledger_topic, flow.offset_storage_topic)
         yield Compacted(flow.target, topic.name, is_vital, _VITAL if is_vital else _CONNECT)
@@ -150,7 +150,7 @@ def not_compacted(topic: Compacted, policy: str, *, where: str) -> NotCompacted:
 
 
 def too_few_brokers(flow: Flow, target: Catalogue, remotes: Iterable[str]) -> ConfigError | None:
-    """The error for topics that cannot be made because they need more replicas than there are brokers."""
+    """Make the error for topics that need more replicas than there are brokers."""
     brokers = len(target.brokers)
     faults = [
         f'"{topic.name}" needs {topic.replication_factor}'

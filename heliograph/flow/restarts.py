@@ -9,12 +9,12 @@ from heliograph.config.settings import AutoRestart
 
 
 def restart_delay_s(restarts: int, *, max_backoff_minutes: int) -> float:
-    """How long to wait after so many restarts: 0, 2, 6, 12, 20, 30, 42, 56, then 60 minutes."""
+    """Decide how long to wait after so many restarts: 0, 2, 6, 12, 20, 30, 42, 56, then 60 minutes."""
     return 60.0 * min(restarts * restarts + restarts, max_backoff_minutes)
 
 
 class Restarts:
-    """Of one flow. What has run for as long as its last pause begins to count anew."""
+    """Counts the restarts of one flow. The counter resets once the flow has run longer than its last back-off."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class Restarts:
         self.total = 0
 
     def after_failure_s(self, chosen: AutoRestart | None) -> float | None:
-        """The pause before the next restart; None if there is none."""
+        """Decide the pause before the next restart; None if there is none."""
         if chosen is None:
             return None
         pause_s = restart_delay_s(self.in_a_row, max_backoff_minutes=chosen.max_backoff_minutes)
@@ -34,7 +34,7 @@ class Restarts:
         return pause_s
 
     def note(self) -> None:
-        """It is restarted now."""
+        """Note that the flow is restarted now."""
         self.in_a_row += 1
         self.total += 1
         self._last = self._clock()

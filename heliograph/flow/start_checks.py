@@ -45,7 +45,7 @@ FORGETFUL = "has brokers before 2.5: copying is at-least-once where they forget 
 
 
 def refuse_one_cluster(flow: Flow, source: Catalogue, target: Catalogue) -> None:
-    """Two aliases of one cluster."""
+    """Refuse two aliases of one cluster."""
     if source.cluster_id and source.cluster_id == target.cluster_id:
         raise ConfigError(
             f'"{flow.source}" and "{flow.target}" are the same cluster ({source.cluster_id})',
@@ -55,7 +55,7 @@ def refuse_one_cluster(flow: Flow, source: Catalogue, target: Catalogue) -> None
 
 
 def refuse_nameless(flow: Flow, source: Catalogue, target: Catalogue) -> None:
-    """Marks of provenance name clusters by their ids."""
+    """Refuse clusters without an id, by which provenance headers name them."""
     for alias, catalogue in ((flow.source, source), (flow.target, target)):
         if flow.provenance_headers and not catalogue.cluster_id:
             raise ConfigError(
@@ -103,7 +103,7 @@ def _leads_back(ledger: Ledger, source: Catalogue, target: Catalogue) -> bool:
 
 
 def _topic_back(flow: Flow, ledger: Ledger, names: Mapping[UUID, str]) -> str:
-    """A topic that goes there and back without marks on both ways; empty if there is none."""
+    """Find a topic that is copied there and back without provenance headers on both ways; empty if there is none."""
     for (topic, _), entry in ledger.entries.items():
         copy = names.get(UUID(entry.target_topic_id), "")
         goes_there = names_of(flow, [copy]).get(copy) == topic
@@ -141,7 +141,7 @@ def refuse_too_many_replicas(flow: Flow, target: Catalogue, remotes: Collection[
 
 
 class Policies(NamedTuple):
-    """The `cleanup.policy` of a flow's internal topics that are there."""
+    """The `cleanup.policy` of a flow's internal topics that exist."""
 
     found: dict[Compacted, str]
     unread: list[Compacted]

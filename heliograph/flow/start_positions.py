@@ -9,8 +9,9 @@ import logging
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from heliograph.config.start_points import EARLIEST, LATEST, StartPoint
-from heliograph.flow.count_opening import source_offsets
+from heliograph.config.start_points import StartPoint
+from heliograph.flow.log_offsets import source_offsets
+from heliograph.kafka.admin.topics import EARLIEST, LATEST
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger.model import PartitionName
 from heliograph.ledger.records.position_request import PositionRequest
@@ -38,7 +39,7 @@ class Beginning(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What was made of an offset outside the log; empty if it is inside."""
+        """Say what became of an offset outside the log; empty if it is inside."""
         if self.asked < self.offset:
             return f"{self.asked} is before the start of the log, {self.log_start}: it begins there"
         if self.asked > self.offset:
@@ -62,7 +63,7 @@ def place_start(point: StartPoint, partition: int, *, log_start: int, log_end: i
 async def find_starts(
     points: Mapping[PartitionName, StartPoint], source: Cluster, *, read_committed: bool
 ) -> dict[PartitionName, Beginning]:
-    """Start positions as offsets; of partitions whose leader does not answer nothing is said."""
+    """Find start positions as offsets; partitions whose leader does not answer are left out."""
     if not points:
         return {}
     first = await source_offsets(source, points, EARLIEST)
@@ -85,7 +86,7 @@ def tell_beginnings(
     points: Mapping[PartitionName, StartPoint],
     requests: Mapping[PartitionName, PositionRequest],
 ) -> None:
-    """Say of those that are opened, once for each topic, where they begin, and why."""
+    """Log where opened partitions begin, and why, once for each topic."""
     begun = {where: start for where, start in found.items() if where in opened}
     was_set = {where for where, request in requests.items() if request.offset is not None}
     for topic, starts in _by_topic(where for where in begun if where not in was_set).items():

@@ -1,8 +1,8 @@
-"""One flow's life in this process: it comes up, is led or waited for, has company, and is lost to another.
+"""Supervises one flow in this process: opens it, competes for its lease, runs its loops, stands by for another leader.
 
-`Driver` runs the epochs; what a flow needs beside them is here. A flow whose clusters do not answer is tried
-again, one that another process leads is waited for, and one that is ours has loops that look for topics and
-rights, follow its ledger and say how far it is.
+`Driver` runs the epochs; what a flow needs beside them is here. A flow whose clusters do not answer is retried, one
+that another process leads is waited for, and one that we lead has loops that refresh its topics, check its rights,
+follow its ledger and report its progress.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from heliograph.errors import ConfigError, InternalError
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.lease_holder import LeaseHolder
 from heliograph.flow.progress import Progress
+from heliograph.flow.restarts import Restarts
 from heliograph.ledger import store
 from heliograph.ledger.model import FlowTerms, LedgerRow
 from heliograph.ledger.records.entry import EntryRecord
@@ -27,87 +28,98 @@ from heliograph.ledger.records.loss import Loss
 from heliograph.ledger.records.throttle import Throttle
 from heliograph.ledger.records.topic_change import TopicChange
 from heliograph.ledger.records.trouble import Trouble
+from heliograph.loop import Loop
 from heliograph.processor_time import Cost, stretched_s
-from heliograph.side_loops import SideLoop
-from heliograph.text import some_of
 
 log = logging.getLogger("heliograph")
 
 PROGRESS_S = 5.0
 INCOMPLETE_S = 5.0
-"""How soon partitions without a leader are looked at again."""
+"""How soon topics are refreshed again while partitions have no leader."""
 GATHER_S = 0.2
-"""Changes come in swarms: so long after the first one, and not before the last look has paid off, all are looked at."""
+"""Changes come in swarms: an early refresh waits so long after the first one."""
 LOOK_SHARE = 4
-"""Looks that are brought forward follow each other after so many times what one takes."""
+"""Minimum gap between early refreshes, as a multiple of one refresh's duration."""
 TOPICS_SHARE = 0.01
-"""At most so much of one core goes to looks at topics that nothing brought forward."""
+"""At most this share of one core goes to regular refreshes of topics."""
 RESTORE_S = 1.0
-"""How often it is looked whether the ledger's topic lost records that are known here."""
+"""How often we write again what the ledger's topic lost, if anything."""
 RIGHTS_S = 10.0
-"""How often our rights on the clusters are looked at."""
+"""How often our rights on the clusters are checked."""
+NAMED = 5
+"""Maximum number of partitions listed in a message."""
+LEDGER_PAUSE_S = 1.0
+"""Longest pause before a ledger that could not be read is read again: the lease depends on it."""
 TERMS_S = 1.0
-"""How soon a flow that lanes cannot be told of is tried again."""
+"""How often we retry to make the terms of a flow that cannot be planned."""
 STEADY_S = 60.0
-"""A flow that comes to lead again sooner than this is not steady: the epoch of the others is not cut short for it at
-once, but after a pause that grows up to half of this."""
+"""A flow that regains its lease sooner than this is not steady: the running epoch is not cut short for it at once, but
+after a pause that grows up to half of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverServices:
-    """What a flow's life has of the driver."""
+    """What a supervisor needs of the driver."""
 
     report: Callable[[str], None]
     replan: Callable[[], None]
-    """The plan is to be made anew at once."""
+    """Makes a new plan at once."""
     replan_soon: Callable[[], None]
-    """There is something new for the plan; it may wait for more."""
+    """Makes a new plan soon; it may wait for more changes."""
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    """The driver ends with what this runs, and by what it raises."""
+    """Runs a task that ends with the driver, and that ends the driver if it raises."""
     goes_without: Callable[[], bool]
-    """Whether there are other flows to mirror although this one cannot be."""
+    """Tells whether there are other flows to mirror although this one cannot be."""
     beside: Callable[[FlowDriver], Iterable[Coroutine[Any, Any, None]]]
-    """What is to run beside the copying of a flow."""
+    """Gives what runs beside the copying of a flow."""
     is_copying: Callable[[], bool]
-    """Spark is up."""
+    """Tells whether Spark is up."""
     lease_ms: Callable[[], int]
 
 
 class FlowSupervisor:
-    """Of one flow."""
+    """Supervises one flow: opens it, competes for its lease, runs its loops."""
 
     def __init__(self, flow: FlowDriver, me: Process, around: DriverServices) -> None:
         self.flow = flow
-        self.lease_holder = flow.lease_holder = LeaseHolder(flow, me, lease_ms=around.lease_ms, on_change=self._on_lead)
+        self.restarts = Restarts()
+        self.lease_holder = flow.opening.lease_holder = LeaseHolder(
+            flow.opening,
+            me,
+            lease_ms=around.lease_ms,
+            on_change=self._on_lead,
+            restarts=lambda: self.restarts.total,
+        )
         self.is_ready = False
-        """It is ours, and its partitions may be planned."""
+        """We lead the flow, and its partitions may be planned."""
         self.is_waiting = flow.flow.is_running
-        """Another process leads it, or that is not known yet."""
+        """Another process leads the flow, or nobody is known to lead it yet."""
         self.resting = asyncio.Event()
-        """Set while no epoch of ours runs that has the flow, and all that one reported is answered."""
+        """Set while no epoch of ours has the flow, and all that the last one reported is processed."""
         self.resting.set()
         self._around = around
         self.progress = Progress()
         self._leading = self._loop("leading", again="leading again", final=(ConfigError,))
-        self._rows_taken = self._loop("what lanes report is not answered", again="what lanes report is answered again")
+        self._rows_taken = self._loop("lane reports not processed", again="lane reports are processed again")
         self._taking: asyncio.Task[None] | None = None
-        """What the last epoch reported is being answered."""
+        """Processes what the last epoch reported."""
         self._told = self._loop("not in the plan", again="in the plan again")
         self._telling: asyncio.Task[None] | None = None
+        self._refresh_cost, self._refresh_took_s = Cost(), 0.0
         self._led_at = float("-inf")
         self._lead_pause_s = 0.0
 
-    def _loop(self, what: str, *, again: str = "", final: tuple[type[Exception], ...] = ()) -> SideLoop:
-        return self.flow.side_loops.loop(what, again=again, final=final)
+    def _loop(self, what: str, *, again: str = "", final: tuple[type[Exception], ...] = ()) -> Loop:
+        return self.flow.loops.loop(what, again=again, final=final)
 
     async def run(self) -> None:
-        """Come to lead a flow, keep it company while it is ours, stand by when it is not, and so on."""
+        """Acquire the flow's lease, mirror while we hold it, stand by while another process does, and so on."""
         flow = self.flow
         if not flow.flow.is_running:
             self._around.report(f"{flow.name}: {flow.flow.state}")
         while not flow.flow.is_running:
-            await flow.changed.wait()
-            flow.changed.clear()
+            await flow.opening.changed.wait()
+            flow.opening.changed.clear()
         following: list[asyncio.Task[None]] = []
         goes_on = True
         try:
@@ -124,9 +136,9 @@ class FlowSupervisor:
         flow = self.flow
 
         async def bid() -> None:
-            await flow.open()
+            await flow.opening.open()
             if not following:
-                following.append(self._around.spawn(self._loop("following the ledger").keep(self._listen)))
+                following.append(self._around.spawn(self._following()))
             self.is_waiting = not await self.lease_holder.bid()
 
         self.is_waiting = True
@@ -140,7 +152,7 @@ class FlowSupervisor:
         """Prepare the flow and have it mirrored as long as it is ours; False if it cannot be mirrored."""
         flow = self.flow
         holding, mirroring = (
-            asyncio.ensure_future(self.lease_holder.hold(flow.open)),
+            asyncio.ensure_future(self.lease_holder.hold(flow.opening.open)),
             asyncio.ensure_future(self._mirror()),
         )
         try:
@@ -156,20 +168,25 @@ class FlowSupervisor:
         return mirroring not in ended
 
     async def _mirror(self) -> None:
-        """Bring a flow that we lead into the plan, and keep it company; ends only if it cannot be mirrored."""
+        """Bring a flow that we lead into the plan, and run its loops; ends only if it cannot be mirrored."""
         flow = self.flow
         if not await self._until_done(flow.prepare):
             return
         topics = len({topic for topic, _ in flow.entries})
         self._around.report(f"{flow.name}: {counted(topics, 'topic')}, {counted(len(flow.entries), 'partition')}")
-        own = {
-            "looking for topics": self._discover_loop,
-            "telling progress": self._progress_loop,
-            "looking at rights": self._rights_loop,
-            "restarting partitions": self._restart_loop,
-            "writing again what the ledger lost": self._restore_loop,
-        }
-        loops = [self._loop(what).keep(run) for what, run in own.items()]
+        restarting, answers = self._loop("restarting partitions"), flow.answers
+        rights = self._loop("rights not checked", again="rights are checked again")
+        condition = self._loop("condition not written", again="condition is written again")
+        lost = self._loop("lost ledger records not written again")
+        self._note_entries()
+        loops = [
+            self._refreshing(),
+            restarting.repeat_when(answers.has_failed.wait, self._restart_partitions),
+            self._loop("progress").repeat(self._report_progress, interval_s=lambda: PROGRESS_S, first_s=PROGRESS_S),
+            rights.repeat(self._check_rights, interval_s=lambda: RIGHTS_S, first_s=RIGHTS_S),
+            condition.repeat(self._write_condition, interval_s=lambda: RIGHTS_S, first_s=RIGHTS_S),
+            lost.repeat(self._write_lost, interval_s=lambda: RESTORE_S, first_s=RESTORE_S),
+        ]
         self.is_ready = True
         self._around.replan()
         try:
@@ -178,7 +195,7 @@ class FlowSupervisor:
             self.is_ready = False
 
     async def _until_done(self, attempt: Callable[[], Awaitable[None]]) -> bool:
-        """Try again and again until the clusters answer; False if that is of no use."""
+        """Retry until the clusters answer; False if the flow cannot be mirrored."""
         flow = self.flow
         starting = self._loop("not started yet", again="started", final=(ConfigError,))
         while True:
@@ -198,13 +215,13 @@ class FlowSupervisor:
             await asyncio.sleep(starting.pause_s)
 
     async def _may_restart(self, why: str) -> bool:
-        """Wait until what failed for good may be tried again; False if it is not to be."""
+        """Wait until a flow or partition that failed for good may be restarted; False if it is not to be."""
         flow = self.flow
-        chosen, restarts = flow.flow.auto_restart, flow.restarts
+        chosen, restarts = flow.flow.auto_restart, self.restarts
         pause_s = restarts.after_failure_s(chosen)
         if pause_s is None:
             if chosen is not None:
-                log.error("%s: given up after %d restarts: %s", flow.name, restarts.in_a_row, why)
+                log.error("%s: gave up after %d restarts: %s", flow.name, restarts.in_a_row, why)
             return False
         log.error("%s: failed: %s; restart %d follows in %.0f s", flow.name, why, restarts.in_a_row + 1, pause_s)
         await asyncio.sleep(pause_s)
@@ -215,11 +232,11 @@ class FlowSupervisor:
 
     @property
     def may_be_planned(self) -> bool:
-        """It is ours, and waits for no answer to what its last epoch reported."""
+        """We lead the flow, and all that its last epoch reported is processed."""
         return self.is_ready and (self._taking is None or self._taking.done())
 
     def _on_lead(self) -> None:
-        """Whether we lead has changed. If we do again, the plan is to have the flow; if not, its lanes hear of it."""
+        """React to a gained or lost lease: plan the flow if we lead it again; its lanes see a lost lease themselves."""
         if not self.is_ready or not self.lease_holder.leads():
             return
         now = time.monotonic()
@@ -229,160 +246,161 @@ class FlowSupervisor:
         asyncio.get_running_loop().call_later(self._lead_pause_s, self._around.replan)
 
     def terms(self) -> FlowTerms | None:
-        """What lanes are told; None if that cannot be said now, and the next plan follows when it can."""
+        """Make what lanes are told; None if that fails now, and a new plan follows when it succeeds."""
         with self._told:
-            return self.flow.terms()
+            return self.flow.assignments.terms()
         if self._telling is None or self._telling.done():
             self._telling = self._around.spawn(self._until_told())
         return None
 
     async def _until_told(self) -> None:
-        """Look again and again, without a plan: the others copy meanwhile."""
+        """Retry without a new plan: the other flows copy meanwhile."""
         while self._told.error is not None:
             await asyncio.sleep(TERMS_S)
             with self._told:
-                self.flow.terms()
+                self.flow.assignments.terms()
         self._around.replan()
 
     def take_rows(self, rows: Sequence[LedgerRow]) -> asyncio.Task[None]:
-        """What the lanes of an epoch report; until it is answered the flow is in no plan."""
+        """Process what the lanes of an epoch report; until that is done the flow is in no plan."""
         self._taking = self._around.spawn(self._take_rows(rows))
         return self._taking
 
     def rest(self) -> None:
-        """The epoch is over."""
+        """Note that the epoch is over."""
         if self._taking is None or self._taking.done():
             self.resting.set()
         else:
             self._taking.add_done_callback(lambda _: self.resting.set())
 
     async def _take_rows(self, rows: Sequence[LedgerRow]) -> None:
-        """Of a flow that another leads now the ledger has it."""
+        """Process rows; if another process took the lease, ignore them: its ledger already has them."""
         if not self.is_ready:
             return
         with self._rows_taken:
-            await self.flow.take_rows(rows)
+            await self.flow.epochs.take_rows(rows)
         if isinstance(self._rows_taken.error, InternalError):
-            self.flow.take_written()  # rows behind the one that failed were not taken; the ledger has what they say
+            # Rows behind the one that failed were not taken; the ledger has what they say.
+            self.flow.epochs.take_written()
 
     # -- beside the epochs ---------------------------------------------------------------
 
-    async def _discover_loop(self) -> None:
-        flow = self.flow
-        looking = self._loop("topics not refreshed", again="topics are refreshed again")
-        cost, took_s = Cost(), 0.0
-        while True:
-            interval = stretched_s(flow.flow.refresh_topics_interval_s, cost_s=cost.last_s, share=TOPICS_SHARE)
-            is_whole = flow.is_complete and not flow.missed and looking.error is None
-            pause = interval if is_whole else min(interval, INCOMPLETE_S)
-            wanted = flow.flow.refresh_topics_enabled or not is_whole
-            try:
-                await asyncio.wait_for(flow.changed.wait(), pause if wanted else None)
-                await asyncio.sleep(max(GATHER_S, min(LOOK_SHARE * took_s, INCOMPLETE_S)))
-                flow.changed.clear()
-            except TimeoutError:
-                pass
-            if not flow.flow.is_running or not flow.leads():
-                continue
-            began = time.monotonic()
-            with looking:
-                with cost.measure():
-                    is_changed = await flow.discover()
-                if is_changed:
-                    self._around.replan_soon()
-            took_s = time.monotonic() - began
+    def _refreshing(self) -> Coroutine[Any, Any, None]:
+        """Refresh the topics until cancelled."""
+        loop = self._loop("topics not refreshed", again="topics are refreshed again")
+        return loop.repeat_when(lambda: self._refresh_due(loop), self._refresh_topics)
 
-    async def _restart_loop(self) -> None:
-        """Partitions that failed are copied again, where that is wished."""
-        flow = self.flow
-        while True:
-            await flow.has_failed.wait()
-            flow.has_failed.clear()
-            failed = some_of([f"{topic}-{partition}" for topic, partition in sorted(flow.failed)])
-            if await self._may_restart(f"{counted(len(flow.failed), 'partition')} ({failed})"):
-                flow.restart()
-                self._around.replan()
+    async def _refresh_due(self, refresh: Loop) -> None:
+        """Wait until the topics are to be refreshed: regularly, or early because something changed."""
+        flow, topics = self.flow, self.flow.topics
+        interval = stretched_s(
+            flow.flow.refresh_topics_interval_s, cost_s=self._refresh_cost.last_s, share=TOPICS_SHARE
+        )
+        is_whole = topics.is_complete and not topics.missed and refresh.error is None
+        pause = interval if is_whole else min(interval, INCOMPLETE_S)
+        is_regular = flow.flow.refresh_topics_enabled or not is_whole
+        try:
+            await asyncio.wait_for(flow.opening.changed.wait(), pause if is_regular else None)
+            await asyncio.sleep(max(GATHER_S, min(LOOK_SHARE * self._refresh_took_s, INCOMPLETE_S)))
+            flow.opening.changed.clear()
+        except TimeoutError:
+            return
 
-    async def _restore_loop(self) -> None:
-        """What the ledger's topic lost is written again, as soon as it is certain that we lead."""
+    async def _refresh_topics(self) -> None:
         flow = self.flow
-        restoring = self._loop("what the ledger lost is not written again yet")
-        while True:
-            await asyncio.sleep(RESTORE_S)
-            if flow.leads():
-                with restoring:
-                    await flow.write_lost()
+        if not flow.flow.is_running or not flow.opening.leads():
+            return
+        began = time.monotonic()
+        try:
+            with self._refresh_cost.measure():
+                is_changed = await flow.topics.discover()
+            if is_changed:
+                self._around.replan_soon()
+        finally:
+            self._refresh_took_s = time.monotonic() - began
 
-    async def _rights_loop(self) -> None:
-        """Name rights that are missing; take up what was waiting for one when it is back."""
-        flow = self.flow
-        looking = self._loop("rights not looked at", again="rights are looked at again")
-        telling = self._loop("what fails is not written down", again="what fails is written down again")
-        while True:
-            await asyncio.sleep(RIGHTS_S)
-            with looking:
-                if flow.flow.is_running and flow.leads() and await flow.look_at_rights():
-                    flow.changed.set()
-                    self.lease_holder.stir()
-            with telling:
-                if flow.leads():
-                    await flow.write_condition()
+    async def _restart_partitions(self) -> None:
+        """Copy failed partitions again, where `autoRestart` is on."""
+        answers = self.flow.answers
+        answers.has_failed.clear()
+        failed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(answers.failed)[:NAMED])
+        if await self._may_restart(f"{counted(len(answers.failed), 'partition')} ({failed})"):
+            answers.restart()
+            self._around.replan()
 
-    async def _listen(self) -> None:
-        """Follow the ledger: progress of the lanes, and troubles that want a new plan."""
-        flow = self.flow
-        reading = self._loop("the ledger cannot be read", again=f'"{flow.flow.target}" answers again')
-        while True:
-            ledger, generation = flow.ledger, flow.ledger.generation
-            with reading:
-                words = await store.follow(flow.target, flow.ledger_topic, ledger, max_wait_ms=5_000)
-            if reading.error is not None:
-                await asyncio.sleep(1.0)
-                continue
-            if flow.ledger is not ledger:
-                continue  # it is kept elsewhere now
-            store.tell_refused(flow.name, ledger.refused)
-            if ledger.generation != generation:
-                self.lease_holder.stir()
-            for word in words:
-                self._hear(word)
+    async def _write_lost(self) -> None:
+        """Write again what the ledger's topic lost, if we lead for certain."""
+        if self.flow.opening.leads():
+            await self.flow.opening.write_lost(self.flow.table.known)
 
-    def _hear(self, word: LedgerRecord | None) -> None:
-        """What a record of the ledger means for the driver; but for the lease it concerns the leader only."""
+    async def _check_rights(self) -> None:
+        """Log rights that are missing, once, and those that are back; resume what waited for one."""
         flow = self.flow
-        if isinstance(word, Lease):
+        if not flow.flow.is_running or not flow.opening.leads():
+            return
+        if await flow.opening.rights.look(list(flow.topics.names.plan().wanted)):
+            flow.opening.changed.set()
             self.lease_holder.stir()
-        elif flow.leads():
-            match word:
+
+    async def _write_condition(self) -> None:
+        if self.flow.opening.leads():
+            await self.flow.opening.write_condition(self.flow.loops.failing())
+
+    def _following(self) -> Coroutine[Any, Any, None]:
+        """Follow the ledger until cancelled."""
+        again = f'"{self.flow.flow.target}" answers again'
+        loop = self.flow.loops.loop("the ledger cannot be read", again=again, max_pause_s=LEDGER_PAUSE_S)
+        return loop.repeat(self._follow_ledger, interval_s=lambda: 0.0)
+
+    async def _follow_ledger(self) -> None:
+        """Read the next records of the ledger: what lanes copied, and troubles that need a new plan."""
+        opening = self.flow.opening
+        ledger, generation = opening.ledger, opening.ledger.generation
+        records = await store.follow(opening.target, opening.ledger_topic, ledger, max_wait_ms=5_000)
+        if opening.ledger is not ledger:
+            return  # another topic holds it now
+        store.tell_refused(opening.name, ledger.refused)
+        if ledger.generation != generation:
+            self.lease_holder.stir()
+        for record in records:
+            self._hear(record)
+
+    def _hear(self, record: LedgerRecord | None) -> None:
+        """Act on a record of the ledger; all but the lease concern the leader only."""
+        flow = self.flow
+        if isinstance(record, Lease):
+            self.lease_holder.stir()
+        elif flow.opening.leads():
+            match record:
                 case EntryRecord():
-                    flow.ledger_moved.set()
-                    self.progress.note(word.topic, word.partition, word.entry)
+                    flow.epochs.flushed.set()
+                    self.progress.note(record.topic, record.partition, record.entry)
                 case Trouble():
-                    flow.note_trouble(word)
-                    if word.final:
+                    flow.epochs.note_trouble(record)
+                    if record.final:
                         self._around.replan()
                 case TopicChange():
-                    flow.note_change(word)
+                    flow.epochs.note_change(record)
                 case Throttle():
-                    flow.throttling.note(word.cluster, word.client_id, word.muted_ms / 1000)
-                case Loss() if flow.note_loss(word):
+                    flow.throttling.note(record.cluster, record.client_id, record.muted_ms / 1000)
+                case Loss() if flow.epochs.note_loss(record):
                     self._around.replan()
 
-    async def _progress_loop(self) -> None:
-        flow = self.flow
-        progress = self.progress
-        for (topic, partition), entry in flow.entries.items():
-            progress.note(topic, partition, entry)
-        progress.line(time.monotonic())
-        while True:
-            await asyncio.sleep(PROGRESS_S)
-            progress.keep_only(flow.entries)
-            line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
-            home = f"{flow.left_out:,} came home" if flow.left_out else ""
-            if self._around.is_copying():
-                self._around.report(f"{flow.name}: {', '.join(filter(None, (line, home, flow.carried, throttled)))}")
-            else:
-                self._around.report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
+    def _note_entries(self) -> None:
+        """Begin to measure progress."""
+        for (topic, partition), entry in self.flow.entries.items():
+            self.progress.note(topic, partition, entry)
+        self.progress.line(time.monotonic())
+
+    async def _report_progress(self) -> None:
+        flow, progress = self.flow, self.progress
+        progress.keep_only(flow.entries)
+        line, throttled = progress.line(time.monotonic()), flow.look_at_throttling()
+        if not self._around.is_copying():
+            self._around.report(f"{flow.name}: lag {progress.lag:,} records, Spark is starting")
+            return
+        left_out = f"{flow.epochs.left_out:,} not copied back" if flow.epochs.left_out else ""
+        self._around.report(f"{flow.name}: {', '.join(filter(None, (line, left_out, flow.groups_told, throttled)))}")
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -105,7 +105,7 @@ class Ended(NamedTuple):
 async def find_used(
     ended: Mapping[PartitionName, Ended], producer_ids: Mapping[int, int], *, target: Cluster
 ) -> dict[PartitionName, Used]:
-    """The counts of partitions whose target's log ends with a batch of theirs; `producer_ids` are by row."""
+    """Find the counts of partitions whose target's log ends with a batch of theirs; `producer_ids` are by row."""
     batches = await first_batches(target, {log.target: log.end - 1 for log in ended.values() if log.end > 0})
     rows = {producer_id: row for row, producer_id in producer_ids.items()}
     found: dict[PartitionName, Used] = {}
@@ -119,7 +119,7 @@ async def find_used(
 
 
 class _NearOurs:
-    """A target's log, read up to where nothing of ours is to be expected any more."""
+    """Reads a target's log up to where nothing of ours is to be expected any more."""
 
     def __init__(self, log: TargetLog, ours: tuple[int, ...]) -> None:
         self._log = log

@@ -43,9 +43,9 @@ class Copied(NamedTuple):
 
     run: Run
     number: int
-    """Of its count."""
+    """The number of its count."""
     first_n: int | None
-    """Which record of its count the first one is; None of earlier counts, where that is not known."""
+    """Which record of its count the first one is; None in earlier counts, where that is not known."""
 
     def is_held_by(self, header: BatchHeader, target_offset: int, producer_id: int | None) -> bool:
         """Whether a batch holds the record that was copied to a target offset."""
@@ -60,7 +60,7 @@ class Copied(NamedTuple):
 
 
 def copied_of(entry: Entry, page: OpenPage | None, pages: Iterable[Page]) -> list[Copied]:
-    """All that was copied, oldest first; `page` is the one being filled, `pages` those that are written."""
+    """List all that was copied, oldest first; `page` is the one being filled, `pages` those that are written."""
     copied: list[Copied] = []
     n = entry.n
     for run, count in runs_back(entry, page, pages):
@@ -85,7 +85,7 @@ async def find_cut(
     log_end: int,
     producer_id_of: Callable[[int], int | None],
 ) -> Cut | None:
-    """Where the target was cut; None if all that was copied is there.
+    """Find where the target was truncated; None if all that was copied is there.
 
     `batch_from` reads the first batch that reaches an offset, `producer_id_of` tells the id of a count. What expired
     at the log's start is not gone.
@@ -126,7 +126,7 @@ async def find_cut(
 async def look_for_cut(
     target: Cluster, where: TopicPartition, copied: Sequence[Copied], producer_id_of: Callable[[int], int | None]
 ) -> Cut | None:
-    """As `find_cut`, in a partition of the target."""
+    """Find where a partition of the target was truncated, by `find_cut`."""
     extent = await _extent(target, where)
     return await find_cut(
         copied,
@@ -138,7 +138,7 @@ async def look_for_cut(
 
 
 async def count_strays(target: Cluster, where: TopicPartition, copy: Unsettled, start: int = 0) -> int:
-    """How many records of the copy's count stand from an offset on, as far as a look goes.
+    """Count the records of the copy's count from an offset on, up to `MOST_READ_BYTES`.
 
     Where Produce names topics, what was on its way to a topic arrives in the one that was made in its place.
     """
@@ -181,7 +181,7 @@ async def _batch_from(target: Cluster, where: TopicPartition, offset: int) -> Ba
 
 
 async def _extent(target: Cluster, where: TopicPartition) -> tuple[int, int]:
-    """Where the log starts and ends."""
+    """Ask where the log starts and ends."""
     offsets = []
     for which in (EARLIEST, LATEST):
         answer = (await list_offsets(target, [where], which))[where]

@@ -32,7 +32,7 @@ async def inspect(
     producer_ids: Mapping[int, int],
     target: Cluster,
 ) -> Outcome | Entry:
-    """The outcome with what the target's log tells of it, or the entry with which the copy goes on all the same.
+    """Add to the outcome what the target's log tells, or give the entry with which the copy goes on all the same.
 
     `page` is the one being filled, `pages` those that are written; `producer_ids` are by row.
     """
@@ -42,7 +42,7 @@ async def inspect(
 
 
 async def _inspect_new(outcome: Outcome, copy: Unsettled, *, target: Cluster) -> Outcome | Entry:
-    """A topic made anew may have batches of ours: sent to the old one, by its name."""
+    """Look for batches of ours in a recreated topic: they were sent to the old one, by its name."""
     where = copy.assignment.target
     await target.refresh([where.topic])
     if await has_whole_count(target, where, copy):

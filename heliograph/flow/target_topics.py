@@ -43,7 +43,7 @@ class TargetLimits:
 
 
 class TargetTopics:
-    """The target's side of the topics that a flow mirrors."""
+    """Makes and grows the target's side of the topics that a flow mirrors, and reads what they accept."""
 
     def __init__(self, flow: Flow, cluster: Cluster, *, source: Cluster) -> None:
         self._flow = flow
@@ -60,18 +60,18 @@ class TargetTopics:
         """By name on the target."""
 
     def apply(self, flow: Flow) -> None:
-        """New topics are made by the changed settings."""
+        """Make new topics by changed settings."""
         self._flow = flow
 
     def __len__(self) -> int:
-        """Of how many topics the limits are known."""
+        """Count the topics whose limits are known."""
         return len(self._limits)
 
     def limits(self, remote: str) -> TargetLimits:
         return self._limits.get(remote, TargetLimits())
 
     def append_bytes(self, *internal: str) -> int:
-        """Most bytes of one batch that all of these internal topics take, and that is worth sending at once."""
+        """Give the most bytes of one batch that all of these internal topics take and that is worth sending."""
         return min(APPEND_BYTES, *(self.limits(topic).max_message_bytes for topic in internal))
 
     @property
@@ -80,11 +80,11 @@ class TargetTopics:
         return self.denials.errors
 
     def refusals(self, wanted: Mapping[str, str]) -> dict[str, HeliographError]:
-        """Of the topics, by their names on the source, those that the target did not make or grow."""
+        """Give the topics, by their names on the source, that the target did not make or grow."""
         return {topic: self.refused[remote] for topic, remote in wanted.items() if remote in self.refused}
 
     def forget_limits(self, remotes: Iterable[str]) -> None:
-        """What these accept has changed: the next look reads it."""
+        """Read with the next refresh what these topics accept: it has changed."""
         for remote in remotes:
             self._limits_of.pop(remote, None)
 
@@ -108,7 +108,7 @@ class TargetTopics:
         return target
 
     def _partitions(self, remote: str) -> int:
-        """As last seen; 0 if there is no such topic."""
+        """Count the partitions of a target topic as of the last refresh; 0 if there is no such topic."""
         meta = self._cluster.catalogue.topics.get(remote)
         return len(meta.partitions) if meta is not None else 0
 
@@ -155,7 +155,7 @@ class TargetTopics:
             log.warning("%s: new topics are made with the target's own settings: %s", self._flow.name, errors[0])
 
     def tell_unjudged(self, errors: Mapping[str, ConfigError]) -> None:
-        """Settings for which a class of one's own fails; each once."""
+        """Log, once for each, configs for which a filter class of one's own fails."""
         for key in errors.keys() - self._unjudged:
             log.warning('%s: the setting "%s" of topics is not copied: %s', self._flow.name, key, errors[key])
         self._unjudged |= errors.keys()
@@ -173,7 +173,7 @@ class TargetTopics:
             log.info('%s: "%s" is as it should be now', self._flow.name, remote)
 
     async def _read_limits(self, topics: Mapping[str, UUID]) -> None:
-        """Of those that are new, and now and then of all."""
+        """Read the limits of new topics, and now and then of all."""
         now = time.monotonic()
         all_due = now - self._limits_read_at >= LIMITS_S
         wanted = [name for name, topic_id in topics.items() if all_due or self._limits_of.get(name) != topic_id]

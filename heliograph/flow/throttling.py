@@ -27,7 +27,7 @@ class _Spell:
     """(time, who, seconds) within the window."""
 
     def worst_s(self) -> float:
-        """The time that the slowest client was muted within the window."""
+        """Give for how long the slowest client was throttled within the window."""
         by_client: dict[Hashable, float] = {}
         for _, client, seconds in self.reports:
             by_client[client] = by_client.get(client, 0.0) + seconds
@@ -35,22 +35,22 @@ class _Spell:
 
 
 def shown(alias: str) -> str:
-    """Who keeps a flow waiting: a cluster's quota, or its own limit (`LIMIT` in the place of an alias)."""
+    """Name what throttles a flow: a cluster's quota, or its own limit (`LIMIT` instead of an alias)."""
     return f"held back by {LIMIT}" if alias == LIMIT else f'throttled by "{alias}"'
 
 
 class Throttling:
-    """Of one flow, by the alias of the cluster that throttles it."""
+    """Logs and counts how one flow is throttled, by the alias of the cluster."""
 
     def __init__(self, flow: str, clock: Clock = time.monotonic) -> None:
         self._flow = flow
         self._clock = clock
         self._spells: dict[str, _Spell] = {}
         self.total_s: dict[str, float] = {}
-        """Since the start, all clients together."""
+        """Seconds since the start, all clients together."""
 
     def note(self, alias: str, client_id: str, seconds: float) -> None:
-        """A client was muted for so long since it last told."""
+        """Note for how long a client was throttled since it last told."""
         now = self._clock()
         is_new = alias not in self._spells
         spell = self._spells.setdefault(alias, _Spell(now, now))
@@ -68,7 +68,7 @@ class Throttling:
             )
 
     def look(self) -> str:
-        """Say what is over; what goes on, for the line of progress."""
+        """Log what is over; return what goes on, for the progress line."""
         now = self._clock()
         lasting = []
         for alias, spell in list(self._spells.items()):

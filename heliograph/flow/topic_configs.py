@@ -24,7 +24,7 @@ def follows_configs(flow: Flow, topic: str) -> bool:
 
 
 def carried_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, str | None]:
-    """The settings that are ours to decide, and what the copy is to have; None: the target's own default."""
+    """Decide which configs the copy is to have; None: the target's own default."""
     carried: dict[str, str | None] = {}
     for key, entry in source.items():
         if key in NEVER or entry.is_read_only or entry.is_sensitive or _is_excluded(key, sync) is not False:
@@ -37,7 +37,7 @@ def carried_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, str | No
 
 
 def unjudged_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, ConfigError]:
-    """The settings for which a class of one's own fails; they are not carried over."""
+    """Find the configs for which a filter class of one's own fails; they are not copied."""
     judged = {key: _is_excluded(key, sync) for key in source}
     return {key: error for key, error in judged.items() if isinstance(error, ConfigError)}
 
@@ -50,12 +50,12 @@ def _is_excluded(key: str, sync: TopicSync) -> bool | ConfigError:
 
 
 def first_configs(source: TopicConfigs, sync: TopicSync) -> dict[str, str]:
-    """What a copy is made with."""
+    """Decide the configs with which a copy is created."""
     return {key: value for key, value in carried_configs(source, sync).items() if value is not None}
 
 
 class ConfigChange(NamedTuple):
-    """What is to be changed of one setting of one topic of the target."""
+    """A change of one config of one target topic."""
 
     key: str
     old: str | None
@@ -71,7 +71,7 @@ class ConfigChange(NamedTuple):
 
 
 def plan_config_sync(source: TopicConfigs, target: TopicConfigs, sync: TopicSync) -> list[ConfigChange]:
-    """The changes that make a target topic's settings follow its source's; none if they do.
+    """Plan the changes that make a target topic's configs follow its source's; none if they do.
 
     `source` and `target` are all settings of the topic on either side (`describe_topics`), and `sync` is
     `flow.topic_sync`, which has the patterns to exclude and whose defaults count. A setting that the target does not

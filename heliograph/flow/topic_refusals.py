@@ -28,7 +28,7 @@ class TopicRefusals:
         self.errors: dict[str, HeliographError] = {}
 
     def note(self, results: Mapping[str, HeliographError | None]) -> News:
-        """What became of topics; gives what has not been said yet, and what is over."""
+        """Take the results of topics; return which refusals are new, and which are over."""
         news = News({}, [])
         for topic, error in results.items():
             before = self.errors.get(topic)
@@ -42,7 +42,7 @@ class TopicRefusals:
         return news
 
     def forget_all_but(self, topics: Mapping[str, object]) -> None:
-        """Of topics that are not mirrored any more nothing is refused."""
+        """Forget the refusals of topics that are not mirrored any more."""
         self.errors = {topic: error for topic, error in self.errors.items() if topic in topics}
 
     @property
@@ -52,7 +52,7 @@ class TopicRefusals:
 
 
 def advised(error: HeliographError) -> HeliographError:
-    """With what the configuration can do about it, before what others can."""
+    """Put what the configuration can do about an error before what others can."""
     advice = _ADVICE.get(error.details.get("error_code", 0))
     if advice is None:
         return error

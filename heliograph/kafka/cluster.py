@@ -28,15 +28,7 @@ from heliograph.errors import (
     UnsupportedVersion,
 )
 from heliograph.kafka import messages
-from heliograph.kafka.catalogue import (
-    UNHEARD,
-    UNKNOWN_EPOCH,
-    Catalogue,
-    PartitionMeta,
-    TopicMeta,
-    outdated,
-    with_known,
-)
+from heliograph.kafka.catalogue import UNHEARD, UNKNOWN_EPOCH, Catalogue, PartitionMeta, TopicMeta, outdated, with_known
 from heliograph.kafka.connection import REQUEST_TIMEOUT_S, BufferPool, Connection, open_connection
 from heliograph.kafka.error_codes import error_name, is_retriable
 from heliograph.kafka.security.client_security import PLAINTEXT, Security

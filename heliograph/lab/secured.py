@@ -20,14 +20,7 @@ from pathlib import Path
 
 from heliograph.errors import LabError
 from heliograph.kafka.security.jaas import format_jaas
-from heliograph.lab.listeners import (
-    LISTENERS,
-    MODULES,
-    WRONG_HOST,
-    bootstrap_name,
-    broker_name,
-    security_properties,
-)
+from heliograph.lab.listeners import LISTENERS, MODULES, WRONG_HOST, bootstrap_name, broker_name, security_properties
 from heliograph.lab.pki import LIFETIME, LOOPBACK, Authority, Signed, key_store, trust_store, write_private
 
 USERS = ("mirror", "app")

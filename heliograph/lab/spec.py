@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heliograph.errors import LabError
-from heliograph.lab.listeners import (
-    CONTROLLER_ENTRY,
-    DETOUR,
-    DETOUR_ENTRY,
-    LISTENERS,
-    REPLICATION,
-    REPLICATION_ENTRY,
-)
+from heliograph.lab.listeners import CONTROLLER_ENTRY, DETOUR, DETOUR_ENTRY, LISTENERS, REPLICATION, REPLICATION_ENTRY
 from heliograph.lab.pki import Authority
 
 DEFAULT_VERSION = "4.3.1"

@@ -20,14 +20,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from heliograph.clock import wall_ms
-from heliograph.errors import (
-    DataError,
-    HeliographError,
-    InternalError,
-    NotAuthorized,
-    ProtocolError,
-    SecondWriter,
-)
+from heliograph.errors import DataError, HeliographError, InternalError, NotAuthorized, ProtocolError, SecondWriter
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection

@@ -12,10 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from heliograph.errors import (
-    CorruptBatch,
-    DataError,
-)
+from heliograph.errors import CorruptBatch, DataError
 from heliograph.kafka.batch import BatchHeader, Record, check_crc, iter_records
 from heliograph.lane.batches.provenance import Marks
 from heliograph.ledger.lineage import Lineage, Stretch

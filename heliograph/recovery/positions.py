@@ -17,8 +17,8 @@ from heliograph.clock import wall_ms
 from heliograph.config.settings import Flow, Settings
 from heliograph.config.start_points import StartPoint
 from heliograph.errors import ConfigError, HeliographError, LeaseLost
-from heliograph.flow.flow import FlowDriver
 from heliograph.flow.lease_holder import LeaseHolder
+from heliograph.flow.opening import OpenedFlow
 from heliograph.flow.required_topics import wanted_topics
 from heliograph.flow.start_positions import Beginning, find_starts
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
@@ -352,52 +352,52 @@ def _leader(ledger: Ledger) -> str:
 
 async def apply_changes(settings: Settings, flow: Flow, plan: Planner) -> ChangedPositions:
     """Change positions, if nobody leads the flow."""
-    driver = FlowDriver(flow, settings, is_local=True)
+    opened = OpenedFlow(flow, settings, is_local=True)
     try:
-        async with _leading(driver) as lease_holder:
-            view = await _look(flow, driver.source, driver.target, driver.ledger)
+        async with _leading(opened) as lease_holder:
+            view = await _look(flow, opened.source, opened.target, opened.ledger)
             changes = await plan(view)
             if changes:
-                await _write(driver, lease_holder, changes)
+                await _write(opened, lease_holder, changes)
         return ChangedPositions([replace(change, outcome=ChangeOutcome.WRITTEN) for change in changes])
     finally:
-        driver.close()
+        opened.close()
 
 
-async def _write(driver: FlowDriver, lease_holder: LeaseHolder, changes: Sequence[PositionChange]) -> None:
+async def _write(opened: OpenedFlow, lease_holder: LeaseHolder, changes: Sequence[PositionChange]) -> None:
     """MirrorMaker 2's positions first: once the request is there they must not look like another tool's."""
     now_ms = wall_ms()
     lease_holder.check()
     positions = {change.where: change.to or 0 for change in changes}
-    await store.write_positions(driver.target, driver.terms(), positions)
+    await store.write_positions(opened.target, opened.terms(), positions)
     lease_holder.check()
     requests = [PositionRequest(topic=c.where[0], partition=c.where[1], time_ms=now_ms, offset=c.to) for c in changes]
-    await store.write_records(driver.target, driver.ledger_topic, driver.flow.group_id, requests, now_ms=now_ms)
+    await store.write_records(opened.target, opened.ledger_topic, opened.flow.group_id, requests, now_ms=now_ms)
 
 
 @asynccontextmanager
-async def _leading(driver: FlowDriver) -> AsyncIterator[LeaseHolder]:
+async def _leading(opened: OpenedFlow) -> AsyncIterator[LeaseHolder]:
     """Lead a flow that nobody leads."""
-    await driver.open()
-    lease_holder = driver.lease_holder = LeaseHolder(driver, this_process(), lease_ms=lambda: LEASE_MS)
-    before = driver.ledger.leadership.lease
+    await opened.open()
+    lease_holder = opened.lease_holder = LeaseHolder(opened, this_process(), lease_ms=lambda: LEASE_MS)
+    before = opened.ledger.leadership.lease
     while not lease_holder.may_bid():
         await asyncio.sleep(LOOK_S)
-        await store.read_on(driver.target, driver.ledger_topic, driver.ledger)
-        if driver.ledger.leadership.lease != before and not lease_holder.may_bid():
-            raise _led(driver, lease_holder)
+        await store.read_on(opened.target, opened.ledger_topic, opened.ledger)
+        if opened.ledger.leadership.lease != before and not lease_holder.may_bid():
+            raise _led(opened, lease_holder)
     if not await lease_holder.bid():
-        raise _led(driver, lease_holder)
+        raise _led(opened, lease_holder)
     try:
         yield lease_holder
     finally:
         await lease_holder.release()
 
 
-def _led(driver: FlowDriver, lease_holder: LeaseHolder) -> LeaseLost:
+def _led(opened: OpenedFlow, lease_holder: LeaseHolder) -> LeaseLost:
     return LeaseLost(
         f"positions are not changed: {lease_holder.other() or 'another process'} leads the flow",
-        where=driver.name,
+        where=opened.name,
         why="it has them in memory",
         remedy="stop it first; positions that are set take effect at the next start",
     )

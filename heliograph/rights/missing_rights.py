@@ -13,10 +13,10 @@ from heliograph.kafka.admin.acls import Operation, ResourceType
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
 from heliograph.ledger.records.condition import Condition
+from heliograph.loop import Failing
 from heliograph.outage_log import Outage
 from heliograph.rights.granted import Grant, Grants
 from heliograph.rights.required import Resource
-from heliograph.side_loops import Failing
 
 log = logging.getLogger("heliograph")
 

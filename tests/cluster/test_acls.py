@@ -217,7 +217,7 @@ def test_a_missing_right_is_named_once_and_access_rules_follow_when_it_comes(
     world.produce()
     with world.mirror as mirror:
         world.wait_mirrored()
-        refusal = 'access rules: NOT_AUTHORIZED: "south": DescribeAcls refused'
+        refusal = 'syncing ACLs to "south": NOT_AUTHORIZED: "south": DescribeAcls refused'
         mirror.wait_for(refusal, 30)
         mirror.wait_for("lacks Alter on the cluster of", 30)
         world.produce()
@@ -225,7 +225,7 @@ def test_a_missing_right_is_named_once_and_access_rules_follow_when_it_comes(
         assert rules_of(south, [app]) == set()
         world.target.grant(kept_back)
         wait_for_rules(mirror, south, [app], {Rule(app, "READ", world.topic)})
-        mirror.wait_for("access rules: works again", 30)
+        mirror.wait_for('syncing ACLs to "south": works again', 30)
         mirror.wait_for("no longer missing: Alter on the cluster", 30)
         assert len(lines(mirror, refusal)) == 1
         assert len(lines(mirror, "lacks Alter on the cluster of")) == 1

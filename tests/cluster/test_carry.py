@@ -104,7 +104,7 @@ def test_a_group_that_lives_on_the_target_keeps_its_own_offsets(carried: Carried
     living.commit(asynchronous=False)
     before = committed(carried.backup, group)
     commit(carried.primary, group, {(topic, 0): 15})
-    carried.mirror.wait_for(f'the group "{group}" lives on "backup"', 30)
+    carried.mirror.wait_for(f'group "{group}" has members on "backup"', 30)
     time.sleep(2.5)
     assert committed(carried.backup, group) == before
     read(living, 15)
@@ -147,7 +147,7 @@ def test_groups_of_the_new_protocol_are_carried_and_left_alone_when_they_live(ca
     assert [message.offset() for message in read(living, 2)] == [7, 8]
     living.commit(asynchronous=False)
     commit(carried.primary, group, {(topic, 0): 15})
-    carried.mirror.wait_for(f'the group "{group}" lives on "backup"', 30)
+    carried.mirror.wait_for(f'group "{group}" has members on "backup"', 30)
     time.sleep(2.5)
     assert committed(carried.backup, group) == {(remote, 0): 9}
     living.close()
@@ -174,7 +174,7 @@ def test_a_deleted_group_is_reported_and_its_place_stays(carried: Carried) -> No
     commit(carried.primary, group, {(topic, 0): 4})
     carried.wait_committed(group, {(f"primary.{topic}", 0): 4})
     delete_group(carried.primary, group)
-    carried.mirror.wait_for(f'the group "{group}" is gone from "primary"', 30)
+    carried.mirror.wait_for(f'group "{group}" is gone from "primary"', 30)
     assert committed(carried.backup, group) == {(f"primary.{topic}", 0): 4}
     [row] = [row for row in carried.rows("groups", "--groups", group) if row["kind"] == "group"]
     assert (row["source state"], row["target state"]) == ("Deleted", "Empty")

@@ -213,7 +213,7 @@ def test_of_two_groups_with_one_name_both_are_named(world: World) -> None:
     commit(world.primary, second, {(orders, 0): 8})
     moved = {(f"{base}-orders.v1", 0): 8}
     world.mirror.wait_until(lambda: committed(world.backup, f"{base}-app") == moved, what="the group's next offset")
-    [line] = world.said("not carried over", f'"{first}"')
+    [line] = world.said("not synced", f'"{first}"')
     assert f'"{second}" is called so: their offsets would mix' in line
     found = world.run("groups", "--groups", f"{base}-app.*")
     assert found.returncode == 1

@@ -129,7 +129,7 @@ def test_the_printed_rights_are_enough_check_and_run_name_those_that_are_missing
     printed = guarded.start_with_printed()
     assert guarded.bad_steps() == []
     guarded.check_groups()
-    assert "trying again" not in guarded.mirror.output
+    assert "retrying" not in guarded.mirror.output
     for user, acl in split(printed):
         user.revoke([acl])
         found = [step.what for step in guarded.bad_steps() if step.step == "rights"]

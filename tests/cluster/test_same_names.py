@@ -113,7 +113,7 @@ def test_both_ways_under_load_with_a_kill_in_the_middle(
 
 def came_home(mirror: MirrorProcess, flow: str) -> bool:
     """Lanes tell it at the end of an epoch."""
-    return any(f" {flow}: " in line and "came home" in line for line in mirror.stdout)
+    return any(f" {flow}: " in line and "not copied back" in line for line in mirror.stdout)
 
 
 def assert_group_is_exact(mirror: MirrorProcess, primary: LabCluster, backup: LabCluster, topic: str) -> None:

@@ -205,7 +205,7 @@ def test_missing_describe_configs_acl_and_other_rights_are_named_with_commands_t
         assert View(south, short).counts() == [0], "half a topic would pass for a whole one"
         world.source.grant(hidden)
         mirror.wait_for(f'settings of "{orders}" stay as they are')
-        mirror.wait_for("over: settings were not copied")
+        mirror.wait_for("settings are copied again")
         world.produce()
         world.wait_mirrored()
 

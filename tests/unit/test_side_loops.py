@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import side_loops
+from heliograph import loop as loop_module
 from heliograph.config import parse_settings
 from heliograph.control import acls, offset_syncs, source_watch, topic_configs
 from heliograph.control import checkpoints as carrying
@@ -19,8 +19,11 @@ from heliograph.control.flow_loops import loops_beside
 from heliograph.driver.driver import Driver
 from heliograph.errors import BrokerRefused, InternalError, ProtocolError, Unreachable, named
 from heliograph.flow import supervisor as life_module
+from heliograph.flow.assignments import LaneAssignments
+from heliograph.flow.epochs import FlowEpochs
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.supervisor import FlowSupervisor
+from heliograph.flow.topics import FlowTopics
 from heliograph.kafka.log import append, fetch_partition
 from heliograph.ledger import store
 from heliograph.ledger.mm2.internal_records import Checkpoint
@@ -28,8 +31,7 @@ from heliograph.ledger.records.condition import Condition
 from heliograph.ledger.records.order import Order
 from heliograph.ledger.records.seen_group import SeenGroup
 from heliograph.ledger.records.table import parse_ledger
-from heliograph.loop import Loop
-from heliograph.side_loops import SideLoop, SideLoops
+from heliograph.loop import Loop, Loops
 from heliograph.views.status import read_status
 from tests.fake_cluster import METADATA, Call, FakeCluster, FakeGroup
 from tests.unit.driver.test_isolation import BROKEN, SOUND, Epochs, running
@@ -43,8 +45,8 @@ ALL_ON = "sync.group.offsets.enabled = true\nsync.group.offsets.interval.seconds
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_loops, "MIN_PAUSE_S", 0.01)
-    monkeypatch.setattr(side_loops, "MAX_PAUSE_S", 0.02)
+    monkeypatch.setattr(loop_module, "MIN_PAUSE_S", 0.01)
+    monkeypatch.setattr(loop_module, "MAX_PAUSE_S", 0.02)
     monkeypatch.setattr(life_module, "RIGHTS_S", 0.01)
     monkeypatch.setattr(life_module, "PROGRESS_S", 0.01)
     monkeypatch.setattr(life_module, "GATHER_S", 0.0)
@@ -77,7 +79,7 @@ def test_what_nobody_foresaw_is_our_mistake_and_its_place_is_told() -> None:
 
 def test_a_loop_fails_by_anything_is_counted_told_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "heliograph")
-    loops = SideLoops("a->b")
+    loops = Loops("a->b")
     side = loops.loop("offset syncs")
     faults: list[Exception | None] = [KeyError("x"), KeyError("x"), ValueError("y"), None]
     seen: list[str] = []
@@ -90,7 +92,7 @@ def test_a_loop_fails_by_anything_is_counted_told_once_and_goes_on(caplog: pytes
             raise fault
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(Loop(side, interval_s=lambda: 0.0, step=step).run())
+        asyncio.run(side.repeat(step, interval_s=lambda: 0.0))
     assert (side.failures, loops.failures, loops.failing()) == (3, 3, ())
     assert [re.sub(r";.*| after.*", "", text) for text in seen] == [
         "offset syncs: INTERNAL: KeyError: 'x'",
@@ -103,7 +105,7 @@ def test_a_loop_fails_by_anything_is_counted_told_once_and_goes_on(caplog: pytes
 
 
 def test_a_failure_that_is_kept_keeps_no_frames_alive() -> None:
-    side = SideLoop("a->b", "job")
+    side = Loop("a->b", "job")
     with side:
         raise KeyError("x")
     assert side.error is not None
@@ -114,7 +116,7 @@ def test_a_loop_without_an_end_works_again_when_it_has_not_failed_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "heliograph")
-    monkeypatch.setattr(side_loops, "STEADY_S", 0.05)
+    monkeypatch.setattr(loop_module, "STEADY_S", 0.05)
     faults = [KeyError("x"), KeyError("x")]
 
     async def run() -> None:
@@ -123,8 +125,15 @@ def test_a_loop_without_an_end_works_again_when_it_has_not_failed_for_a_while(
         await asyncio.Event().wait()
 
     async def scenario() -> None:
-        side = SideLoop("a->b", "listening")
-        keeping = asyncio.ensure_future(side.keep(run))
+        side = Loop("a->b", "listening")
+
+        async def keep() -> None:
+            while True:
+                with side.lasting():
+                    await run()
+                await asyncio.sleep(side.pause_s)
+
+        keeping = asyncio.ensure_future(keep())
         await until(lambda: side.failures == 2)
         assert side.failing is not None
         await until(lambda: side.failing is None)
@@ -136,10 +145,10 @@ def test_a_loop_without_an_end_works_again_when_it_has_not_failed_for_a_while(
 
 
 def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_loops, "MIN_PAUSE_S", 1.0)
-    monkeypatch.setattr(side_loops, "MAX_PAUSE_S", 10.0)
+    monkeypatch.setattr(loop_module, "MIN_PAUSE_S", 1.0)
+    monkeypatch.setattr(loop_module, "MAX_PAUSE_S", 10.0)
     monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
-    side, pauses = SideLoop("a->b", "job"), []
+    side, pauses = Loop("a->b", "job"), []
     for _ in range(6):
         side.fail(KeyError("x"))
         pauses.append(side.pause_s)
@@ -154,9 +163,9 @@ async def led(world: PositionsOnFakes, more: str = ALL_ON) -> AsyncIterator[tupl
     """A driver with the flow's life as it is while it leads, without lanes and without a lease."""
     driver = Driver(world.settings(more), NoEpochs(), report=lambda _: None, beside=loops_beside)
     [life] = driver._lives
-    life.flow.lease_holder = None
-    await life.flow.open()
-    tasks = [driver._spawn(life._mirror()), driver._spawn(SideLoop("a->b", "listening").keep(life._listen))]
+    life.flow.opening.lease_holder = None
+    await life.flow.opening.open()
+    tasks = [driver._spawn(life._mirror()), driver._spawn(life._following())]
     try:
         await until(lambda: life.is_ready)
         yield driver, life
@@ -170,16 +179,16 @@ async def led(world: PositionsOnFakes, more: str = ALL_ON) -> AsyncIterator[tupl
 @pytest.mark.parametrize(
     ("owner", "method"),
     [
-        (FlowDriver, "discover"),
-        (FlowDriver, "look_at_rights"),
+        (FlowTopics, "discover"),
+        (FlowSupervisor, "_check_rights"),
         (FlowDriver, "look_at_throttling"),
         (FlowSupervisor, "_hear"),
-        (source_watch.Watch, "look"),
-        (source_watch.Watch, "prune"),
-        (offset_syncs.OffsetSyncs, "publish"),
+        (source_watch.LogEndSync, "sync"),
+        (source_watch.PageSync, "sync"),
+        (offset_syncs.OffsetSyncSync, "sync"),
         (carrying.GroupCheckpoints, "refresh_groups"),
         (carrying.GroupCheckpoints, "sync"),
-        (topic_configs.ConfigSync, "look"),
+        (topic_configs.ConfigSync, "sync"),
         (acls.AclSync, "sync"),
     ],
     ids=lambda found: found if isinstance(found, str) else found.__name__,
@@ -201,8 +210,8 @@ def test_no_side_loop_ends_the_driver_whatever_it_raises(
             monkeypatch.setattr(owner, method, broken)
             if method == "discover":
                 monkeypatch.setattr(life_module, "INCOMPLETE_S", 0.01)
-                life.flow.is_complete = False
-                life.flow.changed.set()
+                life.flow.topics.is_complete = False
+                life.flow.opening.changed.set()
             if method == "_hear":
                 order = Order(owner="x", end_epoch=0)
                 await store.write_records(life.flow.target, LEDGER, GROUP, [order])
@@ -224,24 +233,24 @@ def test_rows_that_cannot_be_answered_are_named_and_the_flow_is_planned_again(
 
     async def scenario() -> None:
         async with a_world() as world, led(world) as (driver, life):
-            monkeypatch.setattr(FlowDriver, "take_rows", broken)
+            monkeypatch.setattr(FlowEpochs, "take_rows", broken)
             await life.take_rows([])
             assert life.may_be_planned
             assert driver._failure is None
 
     asyncio.run(scenario())
-    assert "what lanes report is not answered: INTERNAL: KeyError" in caplog.text
+    assert "lane reports not processed: INTERNAL: KeyError" in caplog.text
 
 
 def test_a_flow_that_lanes_cannot_be_told_of_for_a_mistake_of_ours_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_: FlowDriver) -> None:
+    def broken(_: LaneAssignments) -> None:
         raise KeyError("x")
 
     async def scenario() -> None:
         async with a_world() as world, led(world) as (driver, life):
-            monkeypatch.setattr(FlowDriver, "terms", broken)
+            monkeypatch.setattr(LaneAssignments, "terms", broken)
             assert driver._terms() == {}
             assert life._telling is not None
 
@@ -256,12 +265,12 @@ def test_a_flow_whose_partitions_cannot_be_given_out_is_left_out_until_they_can(
         epochs = Epochs()
         async with running(epochs) as (driver, broken, _):
             await until(lambda: epochs.planned == [{BROKEN, SOUND}])
-            assignments = broken.assignments
-            broken.assignments = None  # which cannot be called
+            assignments = broken.assignments.all
+            broken.assignments.all = None  # which cannot be called
             driver._replan.set()
             await until(lambda: len(epochs.planned) == 2)
             assert epochs.planned[1] == {SOUND}
-            broken.assignments = assignments
+            broken.assignments.all = assignments
             driver._replan.set()
             await until(lambda: len(epochs.planned) == 3)
             assert epochs.planned[2] == {BROKEN, SOUND}
@@ -283,7 +292,7 @@ def test_status_shows_what_fails_beside_the_copying_and_no_longer_when_it_works(
         [found] = await read_status(world.settings(ALL_ON))
         return str(found.row()["trouble"])
 
-    monkeypatch.setattr(source_watch.Watch, "look", look)
+    monkeypatch.setattr(source_watch.LogEndSync, "sync", look)
 
     async def scenario() -> None:
         async with a_world() as world, led(world) as (_, life):
@@ -384,11 +393,11 @@ def test_a_ledger_that_cannot_be_described_is_named() -> None:
         async with a_world() as world:
             settings = world.settings("emit.checkpoints.enabled = false\n")
             flow = FlowDriver(settings.flows[0], settings, is_local=True)
-            flow._ensure_internal = _nothing  # type: ignore[method-assign]
+            flow.opening._ensure_internal = _nothing  # type: ignore[method-assign]
             world.target.control(METADATA, lambda call: without(call, LEDGER))
             try:
                 with pytest.raises(BrokerRefused, match=f'there is no topic "{LEDGER}"'):
-                    await flow.open()
+                    await flow.opening.open()
             finally:
                 flow.close()
 
@@ -470,7 +479,7 @@ def test_a_group_that_cannot_be_carried_costs_itself_alone_and_is_carried_when_i
                 "odd": FakeGroup(commits={("t", p): (0, metadata, -1) for p in range(partitions)}),
                 "other": FakeGroup(commits={("t", 0): (0, "", -1)}),
             }
-            checkpoints = carrying.GroupCheckpoints(flow, offset_syncs.OffsetSyncs(flow))
+            checkpoints = carrying.GroupCheckpoints(flow, offset_syncs.OffsetSyncSync(flow))
             for _ in range(2):
                 checkpoints._emission._due = 0.0
                 await checkpoints.read()

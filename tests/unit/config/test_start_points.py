@@ -13,9 +13,10 @@ from heliograph.config import inspect_content, parse_settings
 from heliograph.config.convert import convert
 from heliograph.config.keys.values import BadValue
 from heliograph.config.settings import Flow
-from heliograph.config.start_points import BEGINNING, EARLIEST, LATEST, StartPoint, parse_point
+from heliograph.config.start_points import BEGINNING, StartPoint, parse_point
 from heliograph.errors import ConfigError
 from heliograph.flow.start_positions import NONE, place_start
+from heliograph.kafka.admin.topics import EARLIEST, LATEST
 from heliograph.ledger.position_requests import asked_now, first_asked
 from heliograph.ledger.records.position_request import PositionRequest
 from heliograph.ledger.records.selection_seen import SelectionSeen

@@ -42,7 +42,7 @@ class AclClusters:
             flow=flow_of(more),
             source=SimpleNamespace(alias="A", catalogue=Catalogue(cluster_id="", brokers={}, topics=topics)),
             target=SimpleNamespace(alias="B", catalogue=Catalogue(cluster_id="", brokers={}, topics={})),
-            entries={},
+            table=SimpleNamespace(entries={}),
             ledger=Ledger(group_id="A-mm2", topic="ledger"),
             ledger_topic="ledger",
             leads=lambda: self.leads,
@@ -52,7 +52,8 @@ class AclClusters:
         monkeypatch.setattr(sync_module, "delete_acls", self._delete)
         monkeypatch.setattr(sync_module, "maybe_describe_acls", self._describe)
         monkeypatch.setattr(store, "write_records", self._write)
-        flow.names = FlowNames(flow)
+        flow.opening = flow
+        flow.topics = SimpleNamespace(names=FlowNames(flow, flow.table))
         self.flow = flow
         self.sync = AclSync(flow)
 
@@ -175,7 +176,7 @@ def test_a_rule_that_is_refused_is_named_once_and_the_others_are_made(
     world.refuse = {}
     world.pass_over()
     assert world.target == {rule("A.orders"), *bad}
-    assert caplog.messages[-1] == "A->B: over: access rules were refused"
+    assert caplog.messages[-1] == "A->B: access rules are accepted again"
 
 
 def test_rules_left_out_are_named_once_and_a_denial_is_a_warning(
@@ -264,7 +265,7 @@ def test_an_error_between_two_lots_leaves_what_is_made_known(
 def test_a_pass_knows_the_names_of_the_running_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     world = AclClusters(monkeypatch, "A->B.topic.rename.1.pattern=ord(?:ers)?\nA->B.topic.rename.1.replacement=one\n")
     world.rules["A"] = {rule("ord", user="ord"), rule("orders", user="orders")}
-    world.flow.entries["orders", 0] = ENTRY
+    world.flow.table.entries["orders", 0] = ENTRY
     world.pass_over()
     assert world.target == {rule("one", user="orders")}
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.control.checkpoints import GroupPosition, last_of, plan_checkpoints
-from heliograph.control.source_watch import Watch, plan_log_ends
+from heliograph.control.source_watch import LogEndSync, plan_log_ends
 from heliograph.errors import Unreachable
 from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.types import TopicPartition
@@ -27,7 +27,6 @@ from heliograph.ledger.records.ledger_record import LedgerRecord
 from heliograph.ledger.records.log_ends import LogEnd
 from heliograph.loop import Loop
 from heliograph.recovery.translate import Move, as_reset_file
-from heliograph.side_loops import SideLoop
 from tests.unit.helpers.flows import flow_between
 
 WHERE = TopicPartition("A.t", 0)
@@ -179,16 +178,16 @@ def test_a_contact_says_since_when_the_source_has_answered_without_a_stall() -> 
 def test_a_source_of_which_nothing_is_copied_is_asked_before_it_is_said_to_answer() -> None:
     async def test() -> None:
         async with flow_between({}) as world:
-            await world.flow.open()
+            await world.flow.opening.open()
             await world.flow.prepare()
-            watch = Watch(world.flow)
-            await watch.look()
+            watch = LogEndSync(world.flow)
+            await watch.sync()
             await store.read_on(world.flow.target, world.flow.ledger_topic, world.flow.ledger)
             answered = world.flow.ledger.contact
             assert answered is not None
             await world.source.brokers[1].stop()
             with pytest.raises(Unreachable):
-                await watch.look()
+                await watch.sync()
             await store.read_on(world.flow.target, world.flow.ledger_topic, world.flow.ledger)
             assert world.flow.ledger.contact == answered
 
@@ -234,9 +233,10 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
     topics: tuple[str, ...], exposed: Exposure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = ledger(end=15, since_ms=7_000)
+    wanted = {topic: f"a.{topic}" for topic in topics}
     flow = SimpleNamespace(
         ledger=known,
-        names=SimpleNamespace(plan=lambda: SimpleNamespace(wanted={topic: f"a.{topic}" for topic in topics})),
+        topics=SimpleNamespace(names=SimpleNamespace(plan=lambda: SimpleNamespace(wanted=wanted))),
         target=None,
         ledger_topic="l",
         flow=SimpleNamespace(group_id="g"),
@@ -255,7 +255,7 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
 
     monkeypatch.setattr(store, "write_entries", write_entries)
     monkeypatch.setattr(store, "write_records", write_records)
-    asyncio.run(Watch(flow)._forget_absent(9_500))  # type: ignore[arg-type]
+    asyncio.run(LogEndSync(flow)._forget_absent(9_500))  # type: ignore[arg-type]
     assert exposure_of(known, {("t", 0): 40}) == exposed
 
 
@@ -272,13 +272,12 @@ def test_a_loop_tells_a_fault_once_and_that_it_is_over(caplog: pytest.LogCapture
         if outcome is not None:
             raise outcome
 
-    side = SideLoop("a->b", "job")
-    loop = Loop(side, interval_s=lambda: 0.0, step=step)
+    loop = Loop("a->b", "job")
     with caplog.at_level(logging.INFO, "heliograph"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("heliograph.side_loops.MIN_PAUSE_S", 0.0)
+        patch.setattr("heliograph.loop.MIN_PAUSE_S", 0.0)
         with pytest.raises(asyncio.CancelledError):
-            asyncio.run(loop.run())
-    assert side.failures == 2
+            asyncio.run(loop.repeat(step, interval_s=lambda: 0.0))
+    assert loop.failures == 2
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "works again" in caplog.text
 

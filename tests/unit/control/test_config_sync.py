@@ -58,7 +58,7 @@ def test_only_differences_are_sent_and_each_is_logged(caplog: pytest.LogCaptureF
                 }
             )
             sync = mirrored(world, "orders")
-            await sync.look()
+            await sync.sync()
             assert settings(world.target, "a.orders") == {
                 "retention.ms": "5",
                 "cleanup.policy": "compact",
@@ -66,7 +66,7 @@ def test_only_differences_are_sent_and_each_is_logged(caplog: pytest.LogCaptureF
             }
             assert sync.changed == 3
             sync._due = 0.0
-            await sync.look()
+            await sync.sync()
             assert world.calls(ALTER_CONFIGS) == 1
 
     caplog.set_level(logging.INFO, "heliograph")
@@ -94,7 +94,7 @@ def test_a_pass_comes_at_its_interval_and_at_once_for_new_topics_and_other_setti
             async def asked() -> list[str]:
                 """Of which topics the source was asked for settings."""
                 world.source.calls.clear()
-                await sync.look()
+                await sync.sync()
                 found = [call.request.resources for call in world.source.calls if call.api_key == DESCRIBE_CONFIGS]
                 return [item.resource_name for resources in found for item in resources]
 
@@ -105,13 +105,13 @@ def test_a_pass_comes_at_its_interval_and_at_once_for_new_topics_and_other_setti
             assert await asked() == []
             now += 59
             settings(world.target, "a.orders")["retention.ms"] = "7"
-            await sync.look()
+            await sync.sync()
             assert settings(world.target, "a.orders") == {"retention.ms": "7"}
             now += 1
-            await sync.look()
+            await sync.sync()
             assert settings(world.target, "a.orders") == {}
             world.apply(f"{interval}\na->b.use.defaults.from = source")
-            await sync.look()
+            await sync.sync()
             assert settings(world.target, "a.orders")["retention.ms"] == "604800000"
 
     asyncio.run(run())
@@ -130,8 +130,8 @@ def test_who_does_not_lead_any_more_changes_nothing(monkeypatch: pytest.MonkeyPa
     async def run() -> None:
         async with flow_between(*BOTH) as world:
             settings(world.source, "orders")["retention.ms"] = "5"
-            monkeypatch.setattr(world.flow, "leads", lambda: False)
-            await mirrored(world, "orders").look()
+            monkeypatch.setattr(world.flow.opening, "leads", lambda: False)
+            await mirrored(world, "orders").sync()
             assert not world.calls(ALTER_CONFIGS)
 
     asyncio.run(run())
@@ -148,7 +148,7 @@ def test_a_refusal_is_named_once_with_what_can_be_run_and_other_topics_follow(
             sync = mirrored(world, "orders", "more")
             for _ in range(3):
                 sync._due = 0.0
-                await sync.look()
+                await sync.sync()
             assert settings(world.target, "a.orders") == settings(world.target, "a.more") == {"retention.ms": "5"}
 
     caplog.set_level(logging.INFO, "heliograph")
@@ -172,7 +172,7 @@ def test_a_setting_that_the_target_refuses_may_be_excluded(caplog: pytest.LogCap
         async with flow_between(*BOTH) as world:
             settings(world.source, "orders")["retention.ms"] = "5"
             world.target.refuse(ALTER_CONFIGS, "a.orders", 0, INVALID_CONFIG)
-            await mirrored(world, "orders").look()
+            await mirrored(world, "orders").sync()
 
     asyncio.run(run())
     assert "name the setting in config.properties.exclude, or have it done: kafka-configs.sh" in caplog.text
@@ -190,7 +190,7 @@ def test_settings_that_are_not_shown_are_named_once_and_that_it_is_over(
             for shown in (False, False, True, True):
                 hidden[0] = not shown
                 sync._due = 0.0
-                await sync.look()
+                await sync.sync()
 
     caplog.set_level(logging.INFO, "heliograph")
     asyncio.run(run())
@@ -199,14 +199,14 @@ def test_settings_that_are_not_shown_are_named_once_and_that_it_is_over(
     topics = ", ".join(f"{prefix}t{number}" for number in range(5))
     reason = f'NOT_AUTHORIZED: "{side}": DescribeConfigs is not allowed; grant DescribeConfigs there'
     assert named == f"a->b: settings of {topics} and 2 more are not copied: {reason}"
-    assert over == f"a->b: over: settings were not copied: {reason}"
+    assert over == f"a->b: settings are copied again; this no longer happens: {reason}"
 
 
 def test_a_topic_that_has_gone_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with flow_between({"orders": 1, "gone": 1}, {"a.orders": 1}) as world:
             settings(world.source, "orders")["retention.ms"] = "5"
-            await mirrored(world, "orders", "gone", "never").look()
+            await mirrored(world, "orders", "gone", "never").sync()
             assert settings(world.target, "a.orders") == {"retention.ms": "5"}
 
     asyncio.run(run())
@@ -220,7 +220,7 @@ def test_a_setting_that_the_target_does_not_know_is_named_once(caplog: pytest.Lo
             sync = mirrored(world, "orders")
             for _ in range(2):
                 sync._due = 0.0
-                await sync.look()
+                await sync.sync()
             assert settings(world.target, "a.orders") == {"retention.ms": "5"}
 
     asyncio.run(run())
@@ -246,11 +246,11 @@ def test_a_setting_for_which_a_filter_fails_is_named_once_and_the_others_follow(
                 settings(world.source, topic).update({"retention.ms": "5", "cleanup.policy": "compact"})
             flow = world.flow
             sync = replace(flow.flow.topic_sync, configs_exclude=Failing())
-            flow.flow = replace(flow.flow, topic_sync=sync)
-            flow.targets.apply(flow.flow)
+            flow.opening.flow = replace(flow.flow, topic_sync=sync)
+            flow.topics.targets.apply(flow.flow)
             source, _ = await asyncio.gather(flow.source.refresh(), flow.target.refresh())
-            await flow.targets.ensure(source, {"orders": "a.orders", "others": "a.others"})
-            await mirrored(world, "orders", "others").look()
+            await flow.topics.targets.ensure(source, {"orders": "a.orders", "others": "a.others"})
+            await mirrored(world, "orders", "others").sync()
             assert settings(world.target, "a.orders") == settings(world.target, "a.others")
             assert settings(world.target, "a.orders") == {"cleanup.policy": "compact"}
 
@@ -269,7 +269,7 @@ def test_a_target_that_cannot_change_single_settings_is_named_once_and_mirroring
             sync = mirrored(world, "orders")
             for _ in range(3):
                 sync._due = 0.0
-                await sync.look()
+                await sync.sync()
 
     asyncio.run(run())
     [line] = caplog.messages
@@ -281,12 +281,12 @@ def test_lanes_learn_of_a_limit_that_was_changed() -> None:
         async with flow_between(*BOTH) as world:
             sync = mirrored(world, "orders")
             for key, is_limit in (("retention.ms", False), ("max.message.bytes", True)):
-                world.flow.changed.clear()
+                world.flow.opening.changed.clear()
                 settings(world.source, "orders")[key] = "500000"
                 sync._due = 0.0
-                await sync.look()
+                await sync.sync()
                 assert settings(world.target, "a.orders")[key] == "500000"
-                assert world.flow.changed.is_set() is is_limit
+                assert world.flow.opening.changed.is_set() is is_limit
 
     asyncio.run(run())
 
@@ -295,7 +295,7 @@ def test_heartbeats_are_left_alone() -> None:
     async def run() -> None:
         async with flow_between({"heartbeats": 1}, {"a.heartbeats": 1}) as world:
             settings(world.target, "a.heartbeats")["cleanup.policy"] = "compact"
-            await mirrored(world, "heartbeats").look()
+            await mirrored(world, "heartbeats").sync()
             assert settings(world.target, "a.heartbeats") == {"cleanup.policy": "compact"}
 
     asyncio.run(run())

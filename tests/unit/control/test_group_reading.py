@@ -14,7 +14,7 @@ from heliograph.config import parse_settings
 from heliograph.control import checkpoints
 from heliograph.control.checkpoints import READ_S, READ_SHARE, GroupCheckpoints, is_news
 from heliograph.control.flow_loops import loops_beside
-from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.control.offset_syncs import OffsetSyncSync
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
@@ -42,7 +42,7 @@ def offsets(ledger: Ledger) -> dict[str, int]:
 @asynccontextmanager
 async def prepared(more: str = "") -> AsyncIterator[FlowOnFakes]:
     async with flow_between({"t": 1}, more=more) as world:
-        await world.flow.open()
+        await world.flow.opening.open()
         await world.flow.prepare()
         await follow(world)
         yield world
@@ -96,7 +96,7 @@ def test_an_expensive_pass_stretches_the_next_and_the_ledger_tells_it(monkeypatc
 
     async def test() -> None:
         async with prepared(HOURS) as world:
-            carrier = GroupCheckpoints(world.flow, OffsetSyncs(world.flow))
+            carrier = GroupCheckpoints(world.flow, OffsetSyncSync(world.flow))
             assert carrier.read_interval_s() == READ_S
             carrier._read_cost.last_s = 0.6
             assert carrier.read_interval_s() == pytest.approx(20.0)
@@ -121,7 +121,7 @@ def test_an_expensive_pass_stretches_the_next_and_the_ledger_tells_it(monkeypatc
 def test_commits_are_read_as_long_as_groups_are_to_be_carried_over(more: str, is_read: bool) -> None:
     async def test() -> None:
         async with flow_between(more=more) as world:
-            assert (GroupCheckpoints(world.flow, OffsetSyncs(world.flow)).read_interval_s() is not None) is is_read
+            assert (GroupCheckpoints(world.flow, OffsetSyncSync(world.flow)).read_interval_s() is not None) is is_read
 
     run(test())
 
@@ -159,7 +159,7 @@ def test_a_new_group_and_a_new_commit_stand_in_the_ledger_within_two_seconds(gro
 def test_many_groups_are_one_request_and_only_what_changed_is_written() -> None:
     async def test() -> None:
         async with prepared(HOURS) as world:
-            carrier = GroupCheckpoints(world.flow, OffsetSyncs(world.flow))
+            carrier = GroupCheckpoints(world.flow, OffsetSyncSync(world.flow))
             world.source.groups |= {f"g{number}": group(1) for number in range(300)}
             await carrier.read()
             await follow(world)
@@ -180,7 +180,7 @@ def test_many_groups_are_one_request_and_only_what_changed_is_written() -> None:
 def test_only_groups_that_are_selected_are_read() -> None:
     async def test() -> None:
         async with prepared(f"{HOURS}\na->b.groups = app.*") as world:
-            carrier = GroupCheckpoints(world.flow, OffsetSyncs(world.flow))
+            carrier = GroupCheckpoints(world.flow, OffsetSyncSync(world.flow))
             world.source.groups |= {"app-1": group(4), "other": group(5)}
             await carrier.read()
             assert offsets(await follow(world)) == {"app-1": 4}
@@ -191,7 +191,7 @@ def test_only_groups_that_are_selected_are_read() -> None:
 def test_without_refresh_the_groups_that_were_there_first_are_read() -> None:
     async def test() -> None:
         async with prepared(f"{HOURS}\nrefresh.groups.enabled = false") as world:
-            carrier = GroupCheckpoints(world.flow, OffsetSyncs(world.flow))
+            carrier = GroupCheckpoints(world.flow, OffsetSyncSync(world.flow))
             world.source.groups["old"] = group(4)
             await carrier.read()
             world.source.groups |= {"new": group(5), "old": group(6)}
@@ -204,7 +204,7 @@ def test_without_refresh_the_groups_that_were_there_first_are_read() -> None:
 def test_members_that_were_described_stay_known_and_the_state_is_the_listed_one() -> None:
     async def test() -> None:
         async with prepared(HOURS) as world:
-            carrier = GroupCheckpoints(world.flow, OffsetSyncs(world.flow))
+            carrier = GroupCheckpoints(world.flow, OffsetSyncSync(world.flow))
             world.source.groups["g"] = group(4, members=2)
             await carrier.refresh_groups()
             await carrier.read()

@@ -64,7 +64,7 @@ def test_a_consumer_that_came_and_went_before_the_write_is_not_set_back(api_key:
             fake.groups = {"g": at(1), "other": at(1)}
             before(fake, api_key, "g", at(9), times=times)
             flow: Any = SimpleNamespace(name="a->b", target=cluster, flow=SimpleNamespace(target="b"))
-            await GroupSync(flow).write({name: {T0: Commit(5)} for name in fake.groups})
+            await GroupSync(flow).sync({name: {T0: Commit(5)} for name in fake.groups})
             assert offsets(fake) == {"g": 9, "other": 5}
 
     run(test())

@@ -163,7 +163,7 @@ def test_too_few_brokers_are_named_until_the_factor_is_lowered(caplog: pytest.Lo
     warning, info = caplog.messages
     assert warning == (
         'heartbeats into "B" are not written: CONFIG: "B": "heartbeats" needs 3 replicas, and there is 1 broker; lower '
-        "heartbeats.topic.replication.factor, or set emit.heartbeats.enabled = false; trying again"
+        "heartbeats.topic.replication.factor, or set emit.heartbeats.enabled = false; retrying"
     )
     assert info.startswith('heartbeats into "B" are written again after ')
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.control.checkpoints import Turn
+from heliograph.control.checkpoints import DueTime
 
 
 def taken(steps: list[float], *, every_s: float, interval_s: float) -> list[int]:
     """The numbers of the steps that are the job's."""
-    turn, numbers = Turn(), []
+    turn, numbers = DueTime(), []
     for number, step in enumerate(steps):
         if turn.is_at(step, every_s=every_s):
             turn.take(step, interval_s=interval_s)

@@ -50,13 +50,13 @@ def driver_on(executors: Executors) -> Driver:
     """Four partitions that may have four lanes."""
     driver = Driver(parse_settings(CONFIG + "tasks.max = 4\n"), executors, report=lambda line: None)
     driver._flows[0].entries.update({("t", partition): ENTRY for partition in range(4)})
-    driver._flows[0].lease_holder = None
+    driver._flows[0].opening.lease_holder = None
     return driver
 
 
 async def watched(driver: Driver, seconds: float = 0.2) -> None:
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(driver._watch_workforce(), seconds)
+        await asyncio.wait_for(driver._watching_workforce(), seconds)
 
 
 @pytest.mark.parametrize(("later", "planned_anew"), [("12", False), ("123", True), ("1", True), ("13", True)])
@@ -129,7 +129,7 @@ def test_after_a_failed_job_copying_goes_on_from_what_its_lanes_wrote_down() -> 
         for partition, written in enumerate((newer, other_count, ENTRY.moved(n=ENTRY.n - 1))):
             flow.ledger.partitions["t", partition] = PartitionLedger()
             flow.ledger.partitions["t", partition].entry = written
-        flow.take_written()
+        flow.epochs.take_written()
         assert [flow.entries["t", partition] for partition in range(4)] == [newer, ENTRY, ENTRY, ENTRY]
 
     asyncio.run(check())
@@ -152,24 +152,24 @@ def test_topics_that_cannot_be_refreshed_are_told_once_and_so_is_the_end(caplog:
             if not outcomes:
                 finished.set()
                 await asyncio.Event().wait()
-            flow.changed.set()  # the next look is due at once
+            flow.opening.changed.set()  # the next look is due at once
             if (error := outcomes.pop(0)) is not None:
                 raise error
             return False
 
         [life] = driver_on(Executors("1"))._lives
         flow: Any = life.flow
-        flow.discover = discover
-        flow.changed.set()
-        loop = asyncio.ensure_future(life._discover_loop())
+        flow.topics.discover = discover
+        flow.opening.changed.set()
+        loop = asyncio.ensure_future(life._refreshing())
         await asyncio.wait_for(finished.wait(), 10)
         loop.cancel()
 
     with caplog.at_level(logging.INFO, "heliograph"):
         asyncio.run(scenario())
     assert [re.sub(r" after .*", "", record.getMessage()) for record in caplog.records] == [
-        "a->b: topics not refreshed: UNREACHABLE: b: hung up; trying again",
-        "a->b: topics not refreshed: NOT_AUTHORIZED: b: refused; trying again",
+        "a->b: topics not refreshed: UNREACHABLE: b: hung up; retrying",
+        "a->b: topics not refreshed: NOT_AUTHORIZED: b: refused; retrying",
         "a->b: topics are refreshed again",
-        "a->b: topics not refreshed: UNREACHABLE: b: hung up; trying again",
+        "a->b: topics not refreshed: UNREACHABLE: b: hung up; retrying",
     ]

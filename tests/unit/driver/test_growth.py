@@ -11,7 +11,7 @@ import pytest
 from heliograph import outage_log
 from heliograph.config import parse_settings
 from heliograph.control import checkpoints as carrying
-from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.control.offset_syncs import OffsetSyncSync
 from heliograph.driver.driver import Driver
 from heliograph.driver.plan import Workforce
 from heliograph.driver.spark.epochs import DEFAULTS, SparkEpochs
@@ -73,7 +73,7 @@ def test_the_driver_keeps_nothing_of_topics_that_are_gone() -> None:
         driver = Driver(parse_settings(CONFIG), NoEpochs(), report=lambda _: None)
         [life] = driver._lives
         flow: Any = life.flow
-        flow.lease_holder = None
+        flow.opening.lease_holder = None
         for number in range(2_000):
             flow.entries.clear()
             flow.entries.update({(f"topic-{number}", 0): ENTRY, ("stays", 0): ENTRY})
@@ -154,7 +154,7 @@ def test_checkpoints_of_groups_that_are_gone_are_forgotten() -> None:
         async with a_world() as world, world.leader("a->b.topics = t\n") as flow:
             await world.copy(flow, "t", 0)
             await store.read_on(flow.target, LEDGER, flow.ledger)
-            checkpoints = carrying.GroupCheckpoints(flow, OffsetSyncs(flow))
+            checkpoints = carrying.GroupCheckpoints(flow, OffsetSyncSync(flow))
             for number in range(20):
                 world.source.groups = {f"batch-{number}": FakeGroup(commits={("t", 0): (5, "", -1)})}
                 await checkpoints.refresh_groups()

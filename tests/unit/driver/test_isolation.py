@@ -117,15 +117,15 @@ async def running(epochs: Epochs) -> AsyncIterator[tuple[Driver, Any, Any]]:
     for life in driver._lives:
         flow: Any = life.flow
         flow.entries.update({("t", partition): ENTRY for partition in range(2)})
-        flow.lease_holder, life.is_ready = None, True
-        flow.terms = lambda name=flow.name: terms_of(name)
+        flow.opening.lease_holder, life.is_ready = None, True
+        flow.assignments.terms = lambda name=flow.name: terms_of(name)
 
         async def order_end(owner: str, epoch_id: int) -> None:
             epochs.order.set()
 
         async def take_rows(rows: list[LedgerRow]) -> None: ...
 
-        flow.order_end, flow.take_rows = order_end, take_rows
+        flow.epochs.order_end, flow.epochs.take_rows = order_end, take_rows
     working = asyncio.ensure_future(driver._run_epochs())
     try:
         yield driver, driver._flows[0], driver._flows[1]
@@ -149,18 +149,18 @@ def test_a_flow_that_lanes_cannot_be_told_of_is_left_out_until_they_can(caplog: 
         epochs = Epochs()
         async with running(epochs) as (driver, broken, _):
             await until(lambda: epochs.planned == [{BROKEN, SOUND}])
-            terms, looks = broken.terms, 0
+            terms, looks = broken.assignments.terms, 0
 
             def gone() -> FlowTerms:
                 nonlocal looks
                 looks += 1
                 raise BrokerRefused("its offset topic is gone", where="b")
 
-            broken.terms = gone
+            broken.assignments.terms = gone
             driver._replan.set()
             await until(lambda: looks > 5)
             assert epochs.planned[1:] == [{SOUND}], "others are not interrupted to look again"
-            broken.terms = terms
+            broken.assignments.terms = terms
             await until(lambda: len(epochs.planned) > 2)
             assert epochs.planned[2:] == [{BROKEN, SOUND}]
 
@@ -179,7 +179,7 @@ def test_a_flow_whose_cluster_keeps_it_from_answering_lanes_holds_up_no_plan(mon
             await answer.wait()
 
         async with running(epochs) as (driver, broken, _):
-            broken.take_rows = take_rows
+            broken.epochs.take_rows = take_rows
             life: FlowSupervisor = driver._lives[0]
             await until(lambda: epochs.planned == [{BROKEN, SOUND}])
             driver._replan.set()
@@ -207,7 +207,7 @@ def test_after_a_failed_job_nobody_waits_long_for_an_order_that_cannot_be_writte
             await asyncio.Event().wait()
 
         async with running(epochs) as (driver, broken, sound):
-            broken.order_end = order_end
+            broken.epochs.order_end = order_end
             for flow in (broken, sound):
                 flow.entries["t", 1] = ENTRY.moved(n=5, newest_ms=now_ms - 13 * 3_600_000)
             began = time.monotonic()

@@ -63,8 +63,8 @@ def driver_on(spark: Any) -> Driver:
     [life] = driver._lives
     flow: Any = life.flow
     flow.entries["t", 0] = ENTRY
-    flow.lease_holder, life.is_ready = None, True
-    flow.terms = lambda: terms_of(flow.name)
+    flow.opening.lease_holder, life.is_ready = None, True
+    flow.assignments.terms = lambda: terms_of(flow.name)
     return driver
 
 
@@ -110,7 +110,7 @@ def test_a_stop_does_not_wait_for_a_jvm_that_stands_still(monkeypatch: pytest.Mo
         spark.goes_on.set()
         driver = driver_on(spark)
         flow: Any = driver._flows[0]
-        flow.order_end = _never
+        flow.epochs.order_end = _never
         during = asyncio.ensure_future(driver._run_epochs())
         await until(spark.ran.is_set)
         spark.goes_on.clear()
@@ -137,7 +137,7 @@ def test_a_plan_is_made_while_new_executors_are_made_ready(monkeypatch: pytest.M
     async def scenario() -> None:
         spark = Equipping()
         driver = driver_on(spark)
-        watching = asyncio.ensure_future(driver._watch_workforce())
+        watching = asyncio.ensure_future(driver._watching_workforce())
         await until(lambda: spark.asked)
         assert await asyncio.wait_for(driver._workforce(), PATIENCE_S / 2) == spark.workforce
         spark.goes_on.set()
@@ -160,7 +160,7 @@ def test_watching_executors_survives_what_nobody_foresaw_and_ends_with_the_jvm(
 
     async def scenario() -> None:
         with pytest.raises(SparkFailed):
-            await asyncio.wait_for(driver_on(Failing())._watch_workforce(), PATIENCE_S)
+            await asyncio.wait_for(driver_on(Failing())._watching_workforce(), PATIENCE_S)
 
     asyncio.run(scenario())
     assert "Spark: executors not watched: INTERNAL: KeyError" in caplog.text

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from heliograph.config import parse_settings
-from heliograph.flow import count_opening
-from heliograph.flow import flow as flow_module
+from heliograph.flow import enrolment, log_offsets
 from heliograph.flow.flow import FlowDriver
-from heliograph.flow.partition_table import place_of
+from heliograph.flow.partition_table import resume_of
 from heliograph.kafka.batch import NewRecord
 from heliograph.ledger.counts import Past, Start
 from heliograph.ledger.loss_outcomes import Outcome
@@ -89,7 +88,7 @@ def test_partitions_that_nobody_copied_begin_at_the_start_of_their_log() -> None
                 ("t", 0): (0, 0),
                 ("t", 1): (0, 0),
             }
-            assert flow.is_complete
+            assert flow.topics.is_complete
             assert flow.entries["t", 0].source_end == 10
             assert sorted(world.entries()) == [(0, 0, 0), (1, 0, 0)]
 
@@ -124,7 +123,8 @@ def test_a_position_ahead_of_the_ledger_is_another_tools_and_a_new_count_begins_
             assert world.entries()[2:] == [(0, 1, 7)]
 
     asyncio.run(test())
-    assert "a->b t-0: another tool had the flow: its position is 7, the ledger's 0; going on there" in caplog.messages
+    text = "another tool mirrored this partition: its position is 7, the ledger's 0; resuming at its position"
+    assert f"a->b t-0: {text}" in caplog.messages
 
 
 def test_a_position_without_a_ledger_is_taken_and_the_past_rebuilt_from_offset_syncs(
@@ -154,9 +154,9 @@ def test_after_a_loss_a_new_count_begins_and_its_position_is_stored_first() -> N
     async def test() -> None:
         async with a_world() as world, world.leader() as flow:
             before = world.target.partition(OFFSETS, 0).end
-            await flow.take_rows([released(flow, "DATA_LOST", position=10, log_start=12, log_end=20)])
+            await flow.epochs.take_rows([released(flow, "DATA_LOST", position=10, log_start=12, log_end=20)])
             assert (flow.entries["t", 0].count, flow.entries["t", 0].source_offset) == (1, 12)
-            assert flow.is_complete
+            assert flow.topics.is_complete
             assert world.entries()[2:] == [(0, 1, 12)]
             assert world.target.partition(OFFSETS, 0).end == before + 1
 
@@ -176,7 +176,7 @@ def test_a_count_is_durable_before_a_plan_can_have_it() -> None:
                 return answer
 
             world.target.control(PRODUCE, look)
-            await flow.take_rows([released(flow, "SECOND_WRITER")])
+            await flow.epochs.take_rows([released(flow, "SECOND_WRITER")])
             assert could_plan
             assert not any(could_plan)
             assert flow.entries["t", 0].count == 1
@@ -185,15 +185,15 @@ def test_a_count_is_durable_before_a_plan_can_have_it() -> None:
 
 
 def test_a_partition_whose_leader_does_not_answer_is_left_for_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(count_opening, "LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr(log_offsets, "LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
             world.target.refuse(LIST_OFFSETS, "a.t", 1, 6, times=2)
             async with world.leader() as flow:
-                assert (set(flow.entries), flow.is_complete) == ({("t", 0)}, False)
-                assert await flow.discover()
-                assert flow.is_complete
+                assert (set(flow.entries), flow.topics.is_complete) == ({("t", 0)}, False)
+                assert await flow.topics.discover()
+                assert flow.topics.is_complete
             assert sorted(world.entries()) == [(0, 0, 0), (1, 0, 0)]
 
     asyncio.run(test())
@@ -202,17 +202,17 @@ def test_a_partition_whose_leader_does_not_answer_is_left_for_the_next_look(monk
 def test_a_topic_made_anew_is_answered_by_the_policies() -> None:
     same = {"source_id": ENTRY.source_topic_id, "target_id": ENTRY.target_topic_id}
     other = "f" * 32
-    assert place_of(ENTRY, None, **same) == ENTRY
-    assert place_of(ENTRY, 5, **same) == Start(5, Past.OTHERS)
+    assert resume_of(ENTRY, None, **same) == ENTRY
+    assert resume_of(ENTRY, 5, **same) == Start(5, Past.OTHERS)
     for side, code in (("source_id", "TOPIC_RECREATED"), ("target_id", "TARGET_TOPIC_LOST")):
-        place = place_of(ENTRY, 5, **{**same, side: other})
-        assert isinstance(place, Outcome)
-        assert place.code == code
+        found = resume_of(ENTRY, 5, **{**same, side: other})
+        assert isinstance(found, Outcome)
+        assert found.code == code
 
 
 def test_a_cluster_that_has_no_topic_ids_says_nothing_against_a_topic() -> None:
-    place = place_of(ENTRY, None, source_id="0" * 32, target_id=ENTRY.target_topic_id)
-    assert place == ENTRY.moved(source_topic_id="0" * 32)
+    found = resume_of(ENTRY, None, source_id="0" * 32, target_id=ENTRY.target_topic_id)
+    assert found == ENTRY.moved(source_topic_id="0" * 32)
 
 
 def test_a_look_for_topics_leaves_partitions_alone_whose_count_is_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,13 +222,13 @@ def test_a_look_for_topics_leaves_partitions_alone_whose_count_is_being_opened(m
 
             async def slowly(*asked: Any) -> dict[PartitionName, int]:
                 await may_end.wait()
-                return await count_opening.source_offsets(*asked)
+                return await log_offsets.source_offsets(*asked)
 
-            monkeypatch.setattr(flow_module, "source_offsets", slowly)
-            opening_one = asyncio.ensure_future(flow.take_rows([released(flow, "SECOND_WRITER")]))
+            monkeypatch.setattr(enrolment, "source_offsets", slowly)
+            opening_one = asyncio.ensure_future(flow.epochs.take_rows([released(flow, "SECOND_WRITER")]))
             await asyncio.sleep(0)
             assert ("t", 0) not in flow.entries
-            looking = asyncio.ensure_future(flow.discover())
+            looking = asyncio.ensure_future(flow.topics.discover())
             await opening_one
             may_end.set()
             await looking
@@ -254,10 +254,10 @@ def test_a_topic_that_is_deleted_while_its_count_is_opened_is_left_for_the_next_
 
             other = world.target if side == "source" else world.source
             other.control(LIST_OFFSETS, delete)
-            await flow.take_rows([released(flow, "SECOND_WRITER")])
+            await flow.epochs.take_rows([released(flow, "SECOND_WRITER")])
             assert ("t", 0) not in flow.entries
-            assert not flow.is_complete
-            assert flow.changed.is_set(), "that look follows at once"
+            assert not flow.topics.is_complete
+            assert flow.opening.changed.is_set(), "that look follows at once"
             assert world.entries() == before
 
     asyncio.run(test())

@@ -106,7 +106,7 @@ class TopicsOnFakes:
         settings = parse_settings(self.settings(more))
         flow = FlowDriver(settings.flows[0], settings, is_local=True)
         try:
-            await flow.open()
+            await flow.opening.open()
             await flow.prepare()
             yield flow
         finally:
@@ -134,7 +134,7 @@ def test_a_new_topic_and_new_partitions_are_copied_from_their_start_and_nothing_
             world.source.grow("u", 3)
             for topic, partition in (("v", 0), ("u", 2)):
                 world.source.append(topic, partition, new_records(0, 5))
-            assert await flow.discover()
+            assert await flow.topics.discover()
             assert {where for where in flow.entries if where not in before} == {("v", 0), ("u", 2)}
             assert all(flow.entries[where] is entry for where, entry in before.items())
             assert [flow.entries[where].source_offset for where in (("v", 0), ("u", 2))] == [0, 0]
@@ -143,14 +143,14 @@ def test_a_new_topic_and_new_partitions_are_copied_from_their_start_and_nothing_
                 "a.u": 3,
                 "a.v": 1,
             }
-            assert not await flow.discover()
+            assert not await flow.topics.discover()
 
     asyncio.run(test())
 
 
 def test_with_latest_only_what_was_there_at_the_first_look_begins_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new partition whose target is refused, or that has no leader at first, is still new when it is copied."""
-    monkeypatch.setattr("heliograph.flow.count_opening.LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr("heliograph.flow.log_offsets.LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
@@ -162,9 +162,9 @@ def test_with_latest_only_what_was_there_at_the_first_look_begins_at_its_end(mon
                     world.source.append(topic, 0, new_records(0, 5))
                 world.target.refuse(CREATE_TOPICS, "a.v", 0, 44)
                 world.source.refuse(LIST_OFFSETS, "w", 0, 6, times=2)
-                await flow.discover()
+                await flow.topics.discover()
                 assert not {("v", 0), ("w", 0)} & flow.entries.keys()
-                assert await flow.discover()
+                assert await flow.topics.discover()
                 assert [flow.entries[topic, 0].source_offset for topic in ("v", "w")] == [0, 0]
 
     asyncio.run(test())
@@ -174,17 +174,19 @@ def test_a_deleted_topic_leaves_the_plan_is_named_once_and_its_copy_stays(caplog
     async def test() -> None:
         async with a_world() as world, world.leader() as flow:
             before = dict(flow.entries)
-            flow.note_trouble(Trouble(topic="u", partition=0, code="BROKER_REFUSED", text="no such topic", final=False))
-            flow.note_change(TopicChange(topic="u", what=ChangeKind.GONE))
-            assert flow.changed.is_set()
+            flow.epochs.note_trouble(
+                Trouble(topic="u", partition=0, code="BROKER_REFUSED", text="no such topic", final=False)
+            )
+            flow.epochs.note_change(TopicChange(topic="u", what=ChangeKind.GONE))
+            assert flow.opening.changed.is_set()
             world.source.delete("u")
-            assert await flow.discover()
+            assert await flow.topics.discover()
             assert {where: entry for where, entry in before.items() if where[0] == "t"} == flow.entries
             assert all(flow.entries[where] is before[where] for where in flow.entries)
-            assert {assignment.topic for assignment in flow.assignments()} == {"t"}
-            assert not flow.missed
+            assert {assignment.topic for assignment in flow.assignments.all()} == {"t"}
+            assert not flow.topics.missed
             assert "a.u" in world.target.topics
-            assert not await flow.discover()
+            assert not await flow.topics.discover()
 
     caplog.set_level(logging.INFO, "heliograph")
     asyncio.run(test())
@@ -199,30 +201,30 @@ def test_a_topic_that_lanes_do_not_find_is_looked_at_until_they_do() -> None:
 
     async def test() -> None:
         async with a_world() as world, world.leader() as flow:
-            flow.note_change(TopicChange(topic="t", what=ChangeKind.GONE))
-            flow.note_change(TopicChange(topic="u", what=ChangeKind.MOVED))
-            await flow.discover()
-            assert flow.missed == {"t"}
-            flow.note_trouble(Trouble(topic="t", partition=1, code="", text="", final=False))
-            assert not flow.missed
+            flow.epochs.note_change(TopicChange(topic="t", what=ChangeKind.GONE))
+            flow.epochs.note_change(TopicChange(topic="u", what=ChangeKind.MOVED))
+            await flow.topics.discover()
+            assert flow.topics.missed == {"t"}
+            flow.epochs.note_trouble(Trouble(topic="t", partition=1, code="", text="", final=False))
+            assert not flow.topics.missed
 
     asyncio.run(test())
 
 
 def test_without_refresh_nothing_new_is_mirrored_and_what_had_no_leader_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.flow.count_opening.LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr("heliograph.flow.log_offsets.LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
             world.source.refuse(LIST_OFFSETS, "t", 1, 6, times=2)
             async with world.leader("refresh.topics.enabled = false\n") as flow:
-                assert not flow.is_complete
+                assert not flow.topics.is_complete
                 world.source.create("v")
                 world.source.grow("u", 3)
-                assert await flow.discover()
+                assert await flow.topics.discover()
                 assert flow.entries.keys() == {("t", 0), ("t", 1), ("u", 0), ("u", 1)}
                 world.source.delete("u")
-                assert await flow.discover()
+                assert await flow.topics.discover()
                 assert flow.entries.keys() == {("t", 0), ("t", 1)}
                 assert "a.v" not in world.target.topics
                 assert len(world.target.topics["a.u"].partitions) == 2
@@ -236,10 +238,10 @@ def test_without_refresh_changed_settings_are_followed_once() -> None:
             world.source.create("v")
             settings = parse_settings(world.settings("refresh.topics.enabled = false\ntasks.max = 3\n"))
             flow.apply(settings.flows[0], settings)
-            await flow.discover()
+            await flow.topics.discover()
             assert ("v", 0) in flow.entries
             world.source.create("w")
-            await flow.discover()
+            await flow.topics.discover()
             assert ("w", 0) not in flow.entries
 
     asyncio.run(test())
@@ -252,17 +254,17 @@ def test_a_look_asks_no_more_of_many_topics_than_of_few(monkeypatch: pytest.Monk
         async with a_world() as world, world.leader() as flow:
             for index in range(100):
                 world.source.create(f"v{index}")
-            await flow.discover()
+            await flow.topics.discover()
             described = world.asked(DESCRIBE_CONFIGS)
             asked = len(world.source.calls) + len(world.target.calls)
             metadata = world.asked(METADATA)
-            await flow.discover()
+            await flow.topics.discover()
             assert world.asked(METADATA) - metadata == 2 == len(world.source.calls) + len(world.target.calls) - asked
             world.target.topics["a.v7"].configs["max.message.bytes"] = "77"
             monkeypatch.setattr(target_topics, "LIMITS_S", 0.0)
-            await flow.discover()
+            await flow.topics.discover()
             assert world.asked(DESCRIBE_CONFIGS) == described + 1
-            assert flow.targets.limits("a.v7").max_message_bytes == 77
+            assert flow.topics.targets.limits("a.v7").max_message_bytes == 77
 
     asyncio.run(test())
 
@@ -271,11 +273,11 @@ def test_a_look_asks_no_more_of_many_topics_than_of_few(monkeypatch: pytest.Monk
 def test_lanes_are_told_how_large_a_batch_the_internal_topics_take(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with a_world() as world, world.leader() as flow:
-            assert flow.terms().append_bytes == APPEND_BYTES
+            assert flow.assignments.terms().append_bytes == APPEND_BYTES
             world.target.topics[getattr(flow.flow, topic)].configs["max.message.bytes"] = "70000"
             monkeypatch.setattr(target_topics, "LIMITS_S", 0.0)
-            await flow.discover()
-            assert flow.terms().append_bytes == 70_000
+            await flow.topics.discover()
+            assert flow.assignments.terms().append_bytes == 70_000
 
     asyncio.run(test())
 
@@ -284,7 +286,7 @@ def test_limits_of_a_target_made_anew_are_read_at_once() -> None:
     async def test() -> None:
         async with a_world() as world, world.leader() as flow:
             world.target.create("a.t", 2).configs["max.message.bytes"] = "77"
-            await flow.discover()
-            assert flow.targets.limits("a.t").max_message_bytes == 77
+            await flow.topics.discover()
+            assert flow.topics.targets.limits("a.t").max_message_bytes == 77
 
     asyncio.run(test())

@@ -13,6 +13,7 @@ from heliograph.config import parse_settings
 from heliograph.flow import flow as flow_module
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.lease_holder import LeaseHolder
+from heliograph.flow.topics import FlowTopics
 from heliograph.kafka.admin.topics import EARLIEST
 from heliograph.ledger import store
 from heliograph.ledger.counts import Past, Start
@@ -43,14 +44,13 @@ def driver(more: str = "", *, partitions: int = 2) -> FlowDriver:
 
 
 def given_out(flow: FlowDriver) -> list[int]:
-    return [assignment.partition for assignment in flow.assignments()]
+    return [assignment.partition for assignment in flow.assignments.all()]
 
 
 def test_a_partition_that_goes_on_gets_a_new_start() -> None:
     flow = driver()
-    starts: dict[tuple[str, int], Start] = {}
-    flow._answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST), starts)
-    assert starts == {("t", 0): Start(6, Past.OURS)}
+    start = flow.answers.answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST))
+    assert start == Start(6, Past.OURS)
     assert not flow.losses.stopped
     assert flow.losses.counts == {"DATA_LOST": 1}
 
@@ -60,31 +60,28 @@ def test_what_a_target_lost_before_the_open_run_is_copied_again_from_there_and_n
     entry = ENTRY.moved(n=9, source_offset=20, target_offset=40, run_source=18, run_target=38)
     runs = [Run(0, 0, 4), Run(6, 10, 3), Run(12, 20, 2)]
     flow.ledger.partition(("t", 0)).take_page(0, Page.of(0, 18, 0, runs, target=0))
-    starts: dict[tuple[str, int], Start] = {}
     for target_end, start in ((39, 19), (21, 13), (15, 9), (11, 7), (2, 2), (0, EARLIEST)):
-        flow._answer(("t", 0), Outcome("TARGET_TRUNCATED", "text", entry, {"target_end": target_end}), starts)
-        assert starts[("t", 0)] == Start(start, Past.OURS)
+        outcome = Outcome("TARGET_TRUNCATED", "text", entry, {"target_end": target_end})
+        assert flow.answers.answer(("t", 0), outcome) == Start(start, Past.OURS)
 
 
 def test_a_stopped_partition_is_given_to_no_lane() -> None:
     flow = driver("on.data.loss = stop-partition\n")
-    starts: dict[tuple[str, int], Start] = {}
-    flow._answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST), starts)
-    assert not starts
+    assert flow.answers.answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST)) is None
     assert given_out(flow) == [1]
 
 
 def test_a_halted_flow_gives_nothing_out() -> None:
     flow = driver("on.data.loss = stop-flow\n")
-    flow._answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST), {})
+    flow.answers.answer(("t", 0), Outcome("DATA_LOST", "text", ENTRY, LOST))
     assert flow.losses.is_halted
     assert given_out(flow) == []
 
 
 def test_an_outcome_is_logged_with_its_code_and_place_once(caplog: pytest.LogCaptureFixture) -> None:
     flow = driver()
-    flow._answer(("t", 1), Outcome("TARGET_TOPIC_LOST", "the target topic was made anew", ENTRY), {})
-    flow._answer(("t", 1), Outcome("DATA_LOST", "DATA_LOST: a->b t-1: gone", ENTRY, LOST), {})
+    flow.answers.answer(("t", 1), Outcome("TARGET_TOPIC_LOST", "the target topic was made anew", ENTRY))
+    flow.answers.answer(("t", 1), Outcome("DATA_LOST", "DATA_LOST: a->b t-1: gone", ENTRY, LOST))
     assert [record.getMessage() for record in caplog.records] == [
         "TARGET_TOPIC_LOST: a->b t-1: the target topic was made anew; went on at the start of the source log",
         "DATA_LOST: a->b t-1: gone; went on at 6",
@@ -96,7 +93,7 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
     flow = driver()
 
     def tell(partition: int, text: str) -> None:
-        flow.note_trouble(
+        flow.epochs.note_trouble(
             Trouble(topic="t", partition=partition, code="UNREACHABLE" if text else "", text=text, final=False)
         )
 
@@ -113,12 +110,14 @@ def test_what_keeps_partitions_waiting_is_said_once_and_once_when_it_is_over(cap
 def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) -> None:
     flow = driver()
     me, other = (Process(owner=name, host=f"host-{name}", pid=7) for name in ("me", "other"))
-    flow.lease_holder = LeaseHolder(flow, me, lease_ms=lambda: 6000)
+    flow.opening.lease_holder = LeaseHolder(flow.opening, me, lease_ms=lambda: 6000)
     lease = Lease(holder=other, term=1, state=LeaseState.HELD, since_ms=0, time_ms=0, lease_ms=6000)
     flow.ledger.leadership.take(lease, 0.0)
     flow.ledger.partition(("t", 0)).take_entry(ENTRY)
-    flow.note_trouble(Trouble(topic="t", partition=0, code="SECOND_WRITER", text="SECOND_WRITER: x", final=False))
-    flow._answer(("t", 1), Outcome("SECOND_WRITER", "another count", ENTRY), {})
+    flow.epochs.note_trouble(
+        Trouble(topic="t", partition=0, code="SECOND_WRITER", text="SECOND_WRITER: x", final=False)
+    )
+    flow.answers.answer(("t", 1), Outcome("SECOND_WRITER", "another count", ENTRY))
     assert [record.getMessage() for record in caplog.records] == [
         "SECOND_WRITER: x; the last other leader of the flow was host host-other (pid 7); went on behind them",
         (
@@ -132,7 +131,7 @@ def test_a_second_writer_is_named_by_its_host(caplog: pytest.LogCaptureFixture) 
 def test_a_flow_that_another_leads_gives_nothing_out() -> None:
     flow = driver()
     assert given_out(flow) == [0, 1]
-    flow.lease_holder = LeaseHolder(flow, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
+    flow.opening.lease_holder = LeaseHolder(flow.opening, Process(owner="me", host="h", pid=1), lease_ms=lambda: 6000)
     assert given_out(flow) == []
 
 
@@ -160,7 +159,7 @@ def test_stored_positions_that_lag_are_said_once_and_once_when_they_are_up_to_da
             )
             for partition, number in enumerate(unwritten)
         ]
-        asyncio.run(flow.take_rows(rows))
+        asyncio.run(flow.epochs.take_rows(rows))
 
     for unwritten in ((0, 0), (5, 7), (9, 7), (0, 0), (0, 0)):
         end_epoch(*unwritten)
@@ -189,8 +188,8 @@ def test_lanes_that_still_write_are_not_taken_for_another_tool(monkeypatch: pyte
     monkeypatch.setattr(store, "read_positions", read_positions)
     monkeypatch.setattr(store, "claim_producer_id", claim)
     monkeypatch.setattr(store, "read_on", read_on)
-    monkeypatch.setattr(flow._lacks, "write_down", nothing)
+    monkeypatch.setattr(flow.opening.rights, "write_down", nothing)
     monkeypatch.setattr(flow_module, "forgets_producers", nothing)
-    monkeypatch.setattr(FlowDriver, "discover", nothing)
+    monkeypatch.setattr(FlowTopics, "discover", nothing)
     asyncio.run(flow.prepare())
-    assert flow._table.positions["t", 0] < flow._table.known["t", 0].source_offset
+    assert flow.table.positions["t", 0] < flow.table.known["t", 0].source_offset

@@ -85,7 +85,7 @@ def test_names_partitions_and_factors_are_those_that_are_written() -> None:
 def test_they_are_made_before_anything_is_copied() -> None:
     async def run() -> None:
         async with flow_between({"orders": 1}) as world:
-            await world.flow.open()
+            await world.flow.opening.open()
             made = {name: len(topic.partitions) for name, topic in world.target.topics.items()}
             assert made == {OFFSETS: 25, CONFIGS: 1, STATUS: 5, LEDGER: 1}
             assert world.source.topics.keys() == {"orders"}
@@ -97,7 +97,7 @@ def test_where_they_are_not_to_be_made_the_missing_ones_are_named_with_what_can_
     async def run() -> None:
         async with flow_between({"orders": 1}, more=NOT_MADE) as world:
             with pytest.raises(ConfigError) as caught:
-                await world.flow.open()
+                await world.flow.opening.open()
             text = str(caught.value)
             for name, partitions in ((OFFSETS, 25), (CONFIGS, 1), (STATUS, 5)):
                 assert f"--create --topic {name} --partitions {partitions} --replication-factor 1 " in text
@@ -115,16 +115,16 @@ def test_with_the_topic_of_the_positions_it_does_and_says_once_what_else_is_miss
     async def run() -> None:
         async with flow_between({"orders": 1}, {OFFSETS: 25}, NOT_MADE) as world:
             flow = world.flow
-            await flow.open()
-            await flow.open()
-            places, wishes = [flow.ledger_topic], [flow.wants_reopening]
+            await flow.opening.open()
+            await flow.opening.open()
+            places, wishes = [flow.ledger_topic], [flow.opening.wants_reopening]
             assert not world.calls(CREATE_TOPICS)
             [step] = check_storage(flow.flow, flow.target.catalogue)
             assert step.verdict is Verdict.WARN
             world.target.create(LEDGER)
             await flow.target.refresh()
-            wishes.append(flow.wants_reopening)
-            await flow.open()
+            wishes.append(flow.opening.wants_reopening)
+            await flow.opening.open()
             assert [*places, flow.ledger_topic] == [OFFSETS, LEDGER]
             assert wishes == [False, True]
 
@@ -140,7 +140,7 @@ def test_where_all_are_there_nothing_is_said(caplog: pytest.LogCaptureFixture) -
     async def run() -> None:
         topics = {OFFSETS: 25, CONFIGS: 1, STATUS: 5, LEDGER: 1}
         async with flow_between({"orders": 1}, topics, NOT_MADE) as world:
-            await world.flow.open()
+            await world.flow.opening.open()
             assert world.flow.ledger_topic == LEDGER
             assert check_storage(world.flow.flow, world.flow.target.catalogue) == []
 
@@ -176,7 +176,7 @@ def test_a_flow_whose_state_retention_would_delete_does_not_start(topic: str, po
         async with flow_between({"orders": 1}, {LEDGER: 1, OFFSETS: 25}) as world:
             set_policy(world.target, topic, policy)
             with pytest.raises(NotCompacted) as caught:
-                await world.flow.open()
+                await world.flow.opening.open()
             text = str(caught.value)
             assert f'NOT_COMPACTED: a->b: "{topic}" on "b" has cleanup.policy={policy}, and must have compact' in text
             assert f"--entity-name {topic} --add-config cleanup.policy=compact" in text
@@ -185,7 +185,7 @@ def test_a_flow_whose_state_retention_would_delete_does_not_start(topic: str, po
             assert (step.verdict, step.subject) == (Verdict.FAIL, topic)
             assert step.remedy.endswith("cleanup.policy=compact")
             set_policy(world.target, topic, "compact")
-            await world.flow.open()
+            await world.flow.opening.open()
 
     asyncio.run(run())
 
@@ -201,8 +201,8 @@ def test_topics_that_others_need_compacted_are_named_once_and_the_flow_goes_on(
         async with flow_between({"orders": 1, syncs: 1}, beside) as world:
             set_policy(world.target, CONFIGS, "delete")
             set_policy(world.source, syncs, "delete")
-            await world.flow.open()
-            await world.flow.open()
+            await world.flow.opening.open()
+            await world.flow.opening.open()
             policies = await read_policies(world.flow.flow, source=world.flow.source, target=world.flow.target)
             steps = check_policies(world.flow.flow, policies)
             assert {step.subject: step.verdict for step in steps} == dict.fromkeys([*beside, syncs], Verdict.WARN)
@@ -224,14 +224,14 @@ def test_topics_that_we_made_are_compacted_and_settings_that_are_not_shown_stop_
     async def run() -> None:
         async with flow_between({"orders": 1}) as world:
             flow = world.flow
-            await flow.open()
+            await flow.opening.open()
             policies = await read_policies(flow.flow, source=flow.source, target=flow.target)
             [step] = check_policies(flow.flow, policies)
             assert (step.verdict, step.what) == (Verdict.PASS, "4 have cleanup.policy=compact")
         async with flow_between({"orders": 1}, {LEDGER: 1}) as world:
             flow = world.flow
             world.target.control(DESCRIBE_CONFIGS, forbid)
-            await flow.open()
+            await flow.opening.open()
             policies = await read_policies(flow.flow, source=flow.source, target=flow.target)
             assert not policies.found
             assert check_policies(flow.flow, policies) == []

@@ -8,13 +8,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from heliograph.errors import LeaseLost
 from heliograph.flow.lease_holder import LeaseHolder
-from heliograph.flow.restarts import Restarts
 from heliograph.kafka.batch import NewRecord
 from heliograph.kafka.cluster import Cluster
 from heliograph.ledger import store
@@ -46,7 +45,6 @@ class Flow:
     ledger: Ledger
     name: str = "a->b"
     ledger_topic: str = LEDGER
-    restarts: Restarts = field(default_factory=Restarts)
     wants_reopening: bool = False
 
 

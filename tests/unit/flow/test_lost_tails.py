@@ -130,7 +130,10 @@ def test_a_tool_that_had_the_flow_is_told_by_its_records_behind_ours(
             assert copied(world)[-9:] == list(range(10, 19))
 
     run(test())
-    assert "a->b t-0: another tool had the flow: its position is 18, the ledger's 10; going on there" in caplog.messages
+    assert (
+        "a->b t-0: another tool mirrored this partition: its position is 18, the ledger's 10; resuming at its position"
+        in caplog.messages
+    )
 
 
 def test_records_of_strangers_behind_ours_are_no_tool_that_had_the_flow() -> None:
@@ -184,8 +187,8 @@ def test_a_target_that_does_not_answer_leaves_the_partition_for_the_next_look() 
             world.target.refuse(FETCH, "a.t", 0, 35)
             async with world.leader() as flow:
                 assert WHERE not in places(flow)
-                assert not flow.is_complete
-                await flow.discover()
+                assert not flow.topics.is_complete
+                await flow.topics.discover()
                 assert (places(flow)[WHERE], counts(flow)[WHERE]) == (10, 0)
 
     run(test())
@@ -197,7 +200,7 @@ def test_a_target_that_does_not_answer_leaves_the_partition_for_the_next_look() 
 async def begin_count(flow: FlowDriver) -> None:
     """The driver opens the partition's next count where its copy stands."""
     row = row_of(entry=flow.entries[WHERE], state="released", error_code="POSITION_UNPROVEN", details={"records": 0})
-    await flow.take_rows([row])
+    await flow.epochs.take_rows([row])
     flow.losses.counts.clear()
 
 

@@ -57,16 +57,16 @@ def test_lanes_are_told_half_of_the_targets_setting_and_it_is_read_again(
     async def test() -> None:
         async with flow_between({"orders": 1}) as world:
             set_expiration(world, str(HOUR_MS))
-            await world.flow.open()
+            await world.flow.opening.open()
             await world.flow.prepare()
-            assert world.flow.terms().memory_ms == HOUR_MS // 2
+            assert world.flow.assignments.terms().memory_ms == HOUR_MS // 2
             set_expiration(world, str(2 * HOUR_MS))
-            await world.flow.discover()
-            await world.flow.discover()
-            assert world.flow.terms().memory_ms == HOUR_MS
+            await world.flow.topics.discover()
+            await world.flow.topics.discover()
+            assert world.flow.assignments.terms().memory_ms == HOUR_MS
             world.target.broker_configs.clear()
-            await world.flow.discover()
-            assert world.flow.terms().memory_ms == HOUR_MS, "what was told stays known"
+            await world.flow.topics.discover()
+            assert world.flow.assignments.terms().memory_ms == HOUR_MS, "what was told stays known"
 
     run(test())
     assert len([message for message in caplog.messages if EXPIRATION_KEY in message]) == 2
@@ -92,9 +92,9 @@ def test_where_the_setting_is_not_shown_the_default_is_taken(why: str, monkeypat
             if why != "no such setting":
                 set_expiration(world, "5000")
             world.target.control(DESCRIBE_CONFIGS, refuse)
-            await world.flow.open()
+            await world.flow.opening.open()
             await world.flow.prepare()
-            assert world.flow.terms().memory_ms == MEMORY_MS
+            assert world.flow.assignments.terms().memory_ms == MEMORY_MS
             assert await read_expiration_ms(world.flow.target) is None
 
     run(test())

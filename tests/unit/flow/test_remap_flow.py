@@ -14,7 +14,7 @@ from heliograph.client.ledger import Knowledge, translate_groups
 from heliograph.config import parse_settings
 from heliograph.config.settings import Settings
 from heliograph.control.checkpoints import GroupCheckpoints
-from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.control.offset_syncs import OffsetSyncSync
 from heliograph.flow.flow import FlowDriver
 from heliograph.kafka.batch import NewRecord
 from heliograph.lane.lane import Lane
@@ -57,8 +57,8 @@ class RemappedFlow:
         try:
             await flow.source.refresh()
             await flow.target.refresh()
-            flow.ledger_topic = LEDGER
-            flow.ledger = flow.losses.ledger = await store.read_ledger(flow.target, LEDGER, GROUP)
+            flow.opening.ledger_topic = LEDGER
+            flow.opening.ledger = await store.read_ledger(flow.target, LEDGER, GROUP)
             await flow.prepare()
             yield flow
         finally:
@@ -83,12 +83,12 @@ def test_a_flow_claims_an_id_for_every_row_once_and_the_next_leader_goes_on_with
             async with world.leader() as flow:
                 assert {where[1]: entry.modulo for where, entry in flow.entries.items()} == dict.fromkeys(range(7), 3)
                 assert [flow.entries["t", p].target_offset for p in range(7)] == [0, 4, 0, 0, 4, 0, 0]
-                ids = flow.terms().producer_ids
+                ids = flow.assignments.terms().producer_ids
                 assert len(set(ids)) == 3
-                used = {(item.target, flow.terms().producer_id_of(item)) for item in flow.assignments()}
+                used = {(item.target, flow.assignments.terms().producer_id_of(item)) for item in flow.assignments.all()}
                 assert len(used) == 7
             async with world.leader() as flow:
-                assert flow.terms().producer_ids == ids
+                assert flow.assignments.terms().producer_ids == ids
             assert sorted(claim.row for claim in world.claims()) == [0, 1, 2]
 
     asyncio.run(test())
@@ -104,12 +104,16 @@ async def copy_all(world: RemappedFlow, flow: FlowDriver, count: int, partitions
     for number in range(count):
         for p in partitions:
             world.source.append("t", p, [NewRecord(now_ms, b"%d" % p, b"%d" % number + bytes(40_000))])
-    lane = Lane(0, flow.assignments(), EpochTerms(owner="o", epoch_id=1, duration_ms=20_000, flows=(flow.terms(),)))
+    lane = Lane(
+        0,
+        flow.assignments.all(),
+        EpochTerms(owner="o", epoch_id=1, duration_ms=20_000, flows=(flow.assignments.terms(),)),
+    )
     task = asyncio.ensure_future(lane.run())
     wanted = len(partitions) * count + 4
     await world.target.wait_until(lambda: sum(world.target.partition("a.t", q).end for q in range(3)) >= wanted)
     lane.end()
-    await flow.take_rows(await task)
+    await flow.epochs.take_rows(await task)
     await store.read_on(flow.target, LEDGER, flow.ledger)
 
 
@@ -120,7 +124,7 @@ def test_a_group_is_carried_to_the_same_places_by_sync_checkpoints_translate_and
             await copy_all(world, flow, 10)
             commits = {("t", p): (offset, "", -1) for p, offset in HAS_READ.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            checkpoints = GroupCheckpoints(flow, OffsetSyncs(flow))
+            checkpoints = GroupCheckpoints(flow, OffsetSyncSync(flow))
             await checkpoints.sync()
             await checkpoints.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
@@ -157,7 +161,7 @@ def test_a_group_has_no_place_on_a_shared_partition_before_all_that_share_it_tel
             world.source.append("t", 6, new_records(0, 10))
             commits = {("t", p): (offset, "", -1) for p, offset in {0: 3, 3: 3, 6: 5, 1: 2, 4: 0}.items()}
             world.source.groups["g"] = FakeGroup(commits=commits)
-            checkpoints = GroupCheckpoints(flow, OffsetSyncs(flow))
+            checkpoints = GroupCheckpoints(flow, OffsetSyncSync(flow))
             await checkpoints.sync()
             await checkpoints.read()
             found = {where[1]: offset for where, (offset, _, _) in world.target.groups["g"].commits.items()}
@@ -188,10 +192,10 @@ def test_source_partitions_that_come_later_stand_beside_those_that_were_there() 
         async with a_world() as world:
             async with world.leader() as flow:
                 world.source.topics["t"].partitions += world.source.create("more", 3).partitions
-                await flow.discover()
+                await flow.topics.discover()
                 moduli = [flow.entries["t", p].modulo for p in range(10)]
                 assert moduli == [3] * 10
-                assert len(flow.terms().producer_ids) == 4
+                assert len(flow.assignments.terms().producer_ids) == 4
             assert len(world.target.topics["a.t"].partitions) == 3
 
     asyncio.run(test())
@@ -209,7 +213,7 @@ def test_a_target_that_was_made_anew_is_spread_by_its_own_number(remap: str) -> 
                 moduli = {entry.modulo for entry in flow.entries.values()}
                 assert moduli == ({SAME} if remap == "none" else {4})
                 assert {entry.count for entry in flow.entries.values()} == {1}
-                targets = [item.target.partition for item in flow.assignments()]
+                targets = [item.target.partition for item in flow.assignments.all()]
                 assert targets == (list(range(7)) if remap == "none" else [0, 1, 2, 3, 0, 1, 2])
 
     asyncio.run(test())

@@ -185,17 +185,17 @@ def test_a_flow_is_given_up_after_its_restarts(
     wish = "auto.restart.enabled = true\nauto.restart.max.restarts = 2\n"
     with pytest.raises(ConfigError):
         bring_up(monkeypatch, wish, failures=9, others=False)
-    assert caplog.messages[-1] == "a->b: given up after 2 restarts: CONFIG: a->b: the same cluster"
+    assert caplog.messages[-1] == "a->b: gave up after 2 restarts: CONFIG: a->b: the same cluster"
 
 
 def test_partitions_that_failed_are_copied_again_and_those_that_a_policy_stopped_are_not() -> None:
     flow = flow_driver("on.data.loss = stop-partition\n", partitions=3)
-    flow._answer(("t", 0), Outcome("RECORD_REFUSED", "text", ENTRY), {})
+    flow.answers.answer(("t", 0), Outcome("RECORD_REFUSED", "text", ENTRY))
     lost = {"position": 0, "log_start": 6, "log_end": 10}
-    flow._answer(("t", 1), Outcome("DATA_LOST", "text", ENTRY, lost), {})
+    flow.answers.answer(("t", 1), Outcome("DATA_LOST", "text", ENTRY, lost))
     assert given_out(flow) == [2]
-    assert flow.has_failed.is_set()
-    flow.restart()
+    assert flow.answers.has_failed.is_set()
+    flow.answers.restart()
     assert given_out(flow) == [0, 2]
 
 

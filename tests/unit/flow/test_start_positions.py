@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from heliograph.flow import count_opening
+from heliograph.flow import log_offsets
 from heliograph.kafka.batch import NewRecord
 from heliograph.ledger.records.selection_seen import SelectionSeen
 from tests.fake_cluster import LIST_OFFSETS
@@ -46,7 +46,7 @@ def test_what_a_start_position_leaves_out_and_what_it_cannot_mean_is_said_once_f
     async def test() -> None:
         async with a_world() as world:
             async with world.leader(more) as flow:
-                await flow.discover()
+                await flow.topics.discover()
             async with world.leader(more):
                 pass
 
@@ -88,7 +88,7 @@ def test_what_appears_later_is_copied_from_its_first_record_although_latest_was_
                 before = places(flow)
                 _appear(world)
                 if not restarts:
-                    assert await flow.discover()
+                    assert await flow.topics.discover()
                     assert places(flow) == {**before, ("t", 2): 0, ("v", 0): 0}
             async with world.leader("start.position = latest\n") as flow:
                 assert places(flow) == {**before, ("t", 2): 0, ("v", 0): 0}
@@ -114,7 +114,7 @@ def test_topics_that_a_changed_selection_adds_begin_at_their_start_position() ->
                 assert places(flow) == {("t", 0): 10, ("t", 1): 4}
                 wanted = world.settings(more.replace("topics = t", "topics = t, u"))
                 flow.apply(wanted.flows[0], wanted)
-                assert await flow.discover()
+                assert await flow.topics.discover()
                 assert places(flow)["u", 0] == 3
             _appear(world)
             async with world.leader(more.replace("topics = t", "topics = t, u, v")) as flow:
@@ -126,7 +126,7 @@ def test_topics_that_a_changed_selection_adds_begin_at_their_start_position() ->
 def test_partitions_that_could_not_begin_at_the_first_look_still_have_their_start_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(count_opening, "LEADER_PAUSE_S", 0.0)
+    monkeypatch.setattr(log_offsets, "LEADER_PAUSE_S", 0.0)
 
     async def test() -> None:
         async with a_world() as world:
@@ -168,7 +168,7 @@ def test_what_is_asked_for_is_written_down_once() -> None:
     async def test() -> None:
         async with a_world() as world:
             async with world.leader() as flow:
-                await flow.discover()
+                await flow.topics.discover()
             async with world.leader():
                 pass
             written = [

@@ -33,7 +33,7 @@ INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION, QUOTA, NOT_AUTHORI
 async def ensure(world: FlowOnFakes) -> Catalogue:
     """As a look at the topics does."""
     source, _ = await asyncio.gather(world.flow.source.refresh(), world.flow.target.refresh())
-    return await world.flow.targets.ensure(source, wanted_topics(world.flow.flow, source))
+    return await world.flow.topics.targets.ensure(source, wanted_topics(world.flow.flow, source))
 
 
 def partitions(cluster: FakeCluster) -> dict[str, int]:
@@ -152,10 +152,10 @@ def test_a_refused_topic_is_named_once_with_what_can_be_run_and_the_others_go_on
                 await ensure(world)
             assert partitions(world.target) == {"a.payments": 1}
             assert world.calls(CREATE_TOPICS) == 3
-            assert world.flow.targets.denials.is_passing is (code == QUOTA)
+            assert world.flow.topics.targets.denials.is_passing is (code == QUOTA)
             world.target.create("a.orders", 2)  # somebody ran it
             await ensure(world)
-            assert world.flow.targets.refused == {}
+            assert world.flow.topics.targets.refused == {}
 
     caplog.set_level(logging.INFO, "heliograph")
     asyncio.run(run())
@@ -174,10 +174,10 @@ def test_a_topic_that_is_not_wanted_any_more_is_not_refused_any_more() -> None:
         async with flow_between({"orders": 1}) as world:
             world.target.refuse(CREATE_TOPICS, "a.orders", 0, POLICY_VIOLATION)
             await ensure(world)
-            assert list(world.flow.targets.refused) == ["a.orders"]
+            assert list(world.flow.topics.targets.refused) == ["a.orders"]
             world.apply("a->b.topics = other")
             await ensure(world)
-            assert world.flow.targets.refused == {}
+            assert world.flow.topics.targets.refused == {}
 
     asyncio.run(run())
 
@@ -309,16 +309,16 @@ def test_what_may_not_grow_is_not_begun_and_is_copied_whole_when_it_has_grown() 
         async with flow_between({"orders": 3, "more": 1}, {"a.orders": 1}) as world:
             world.target.refuse(CREATE_PARTITIONS, "a.orders", 0, NOT_AUTHORIZED, times=3)
             flow = world.flow
-            await flow.open()
+            await flow.opening.open()
             await flow.prepare()
             assert flow.entries.keys() == {("more", 0)}
             world.source.grow("more", 2)
             world.target.refuse(CREATE_PARTITIONS, "a.more", 0, NOT_AUTHORIZED, times=2)
             for _ in range(2):
-                await flow.discover()
+                await flow.topics.discover()
                 assert flow.entries.keys() == {("more", 0)}, "what was begun goes on"
-            assert flow.is_complete
-            await flow.discover()
+            assert flow.topics.is_complete
+            await flow.topics.discover()
             assert flow.entries.keys() == {("more", 0), ("more", 1), ("orders", 0), ("orders", 1), ("orders", 2)}
 
     asyncio.run(run())
@@ -328,11 +328,11 @@ def test_a_quota_is_tried_again_soon() -> None:
     async def run() -> None:
         async with flow_between({"orders": 1}) as world:
             world.target.refuse(CREATE_TOPICS, "a.orders", 0, QUOTA)
-            await world.flow.open()
+            await world.flow.opening.open()
             await world.flow.prepare()
-            seen = [world.flow.is_complete]
-            await world.flow.discover()
-            assert [*seen, world.flow.is_complete] == [False, True]
+            seen = [world.flow.topics.is_complete]
+            await world.flow.topics.discover()
+            assert [*seen, world.flow.topics.is_complete] == [False, True]
             assert world.flow.entries.keys() == {("orders", 0)}
 
     asyncio.run(run())

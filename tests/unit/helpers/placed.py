@@ -28,7 +28,7 @@ async def leading(settings: Settings) -> AsyncIterator[FlowDriver]:
     try:
         await flow.source.refresh()
         await flow.target.refresh()
-        flow.ledger_topic = LEDGER
+        flow.opening.ledger_topic = LEDGER
         await flow.prepare()
         yield flow
     finally:
@@ -69,7 +69,7 @@ class PositionsOnFakes:
         records = list(self.source.partition(topic, partition).records())[entry.source_offset :]
         batch = encode_batch(
             [NewRecord(r.timestamp, r.key, r.value) for r in records],
-            producer_id=flow.terms().producer_id,
+            producer_id=flow.assignments.terms().producer_id,
             producer_epoch=entry.producer_epoch,
             base_sequence=entry.n,
         )
@@ -81,7 +81,7 @@ class PositionsOnFakes:
         key, value = encode_entry_key(GROUP, *where), encode_entry(moved)
         self.target.append(LEDGER, 0, [NewRecord(0, key, value)])
         self.store(moved.source_offset, topic, partition)
-        await flow.take_rows([row_of(topic=topic, partition=partition, entry=moved, records=len(records))])
+        await flow.epochs.take_rows([row_of(topic=topic, partition=partition, entry=moved, records=len(records))])
 
     def store(self, position: int, topic: str = "t", partition: int = 0) -> None:
         key = encode_position_key("a", topic, partition)

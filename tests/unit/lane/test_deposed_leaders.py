@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.control.source_watch import Watch
+from heliograph.control.source_watch import LogEndSync
 from heliograph.kafka import cluster as cluster_module
 from heliograph.kafka.batch import NewRecord, encode_batch, rewrite_header
 from heliograph.kafka.types import BrokerAddress
@@ -377,12 +377,12 @@ def test_the_drivers_log_ends_come_from_leaders_that_still_lead() -> None:
             source, target, flow = world.source, world.target, world.flow
             source.append("t", 0, recent(0, 3))
             target.append("a.t", 0, recent(0, 3))
-            await flow.open()
+            await flow.opening.open()
             await flow.prepare()
             [(where, entry)] = flow.entries.items()
             ids = source.topics["t"].topic_id.hex, target.topics["a.t"].topic_id.hex
             assert (entry.source_topic_id, entry.target_topic_id) == ids
-            flow.entries[where] = flow._table.known[where] = entry.moved(
+            flow.entries[where] = flow.table.known[where] = entry.moved(
                 source_offset=5, lineage="0:0 1:3", target_leader_epoch=1
             )
             source.cut_off(1)
@@ -393,12 +393,12 @@ def test_the_drivers_log_ends_come_from_leaders_that_still_lead() -> None:
                 cluster._last_metadata_broker = None
                 cluster._bootstrap = cluster._bootstrap[:1]
                 cluster.catalogue = cluster_module._NOTHING
-            await flow._look()
-            [assignment] = flow.assignments()
+            await flow.topics.refresh()
+            [assignment] = flow.assignments.all()
             assert (assignment.source_leader_epoch, assignment.entry.target_leader_epoch) == (1, 1)
             assert flow.source.catalogue.leadership_of("t", 0) == (2, 1)
             assert flow.target.catalogue.leadership_of("a.t", 0) == (2, 1)
-            await Watch(flow).look()
+            await LogEndSync(flow).sync()
             await store.read_on(flow.target, flow.ledger_topic, flow.ledger)
             assert flow.ledger.log_ends[where].offset == 6
 
@@ -411,19 +411,19 @@ def test_the_drivers_metadata_ages() -> None:
 
     async def test() -> None:
         async with flow_between({"t": 1}, {"a.t": 1}, more, brokers=2) as world:
-            await world.flow.open()
+            await world.flow.opening.open()
             await world.flow.prepare()
             world.source.cut_off(1)
             world.source.append("t", 0, recent(0, 3))
 
             async def look() -> bool:
-                await Watch(world.flow).look()
+                await LogEndSync(world.flow).sync()
                 return world.flow.source.catalogue.leader_of("t", 0) == 2
 
             while not await look():
                 await asyncio.sleep(0.02)
             assert world.flow.target.metadata_max_age_s == 300
-            terms = world.flow.terms()
+            terms = world.flow.assignments.terms()
             assert (terms.source_metadata_max_age_ms, terms.target_metadata_max_age_ms) == (60, 70)
 
     run(test())

@@ -113,8 +113,8 @@ class Looks:
             lease_ms=lambda: 6000,
         )
         self.life = FlowSupervisor(self.flow, Process(owner="me", host="h", pid=1), around)
-        self.flow.lease_holder = None  # without a lease the flow is ours
-        cast("Any", self.flow).discover = self._look
+        self.flow.opening.lease_holder = None  # without a lease the flow is ours
+        cast("Any", self.flow.topics).discover = self._look
 
     def _plan_soon(self) -> None:
         self.soon += 1
@@ -126,7 +126,7 @@ class Looks:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        task = asyncio.ensure_future(self.life._discover_loop())
+        task = asyncio.ensure_future(self.life._refreshing())
         try:
             yield
         finally:
@@ -185,7 +185,7 @@ def test_a_topic_that_lanes_miss_is_looked_at_again_soon_even_without_refresh(mo
             assert not looks.at
             looks.life._hear(TopicChange(topic="t", what=ChangeKind.GONE))
             await looks.until(lambda: len(looks.at) >= 3)
-            looks.flow.missed.clear()
+            looks.flow.topics.missed.clear()
             await asyncio.sleep(0.05)
             seen = len(looks.at)
             await asyncio.sleep(0.1)

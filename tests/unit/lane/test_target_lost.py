@@ -271,7 +271,7 @@ def test_where_topics_have_no_ids_what_was_on_its_way_is_not_taken_for_the_copy(
             add(world, 0, 10)
             async with world.leader() as flow:
                 await copy_to(world, flow, 10)
-                ids = flow.terms().producer_id
+                ids = flow.assignments.terms().producer_id
             partition = world.target.partition("a.t", 0)
             partition.truncate(0)
             partition.forget()
@@ -310,7 +310,7 @@ def test_a_topic_made_anew_before_the_first_batch_arrived_has_the_whole_copy_and
                 if not is_flushed:
                     world.target.partition(LEDGER, 0).truncate(opened)
                 if is_known:
-                    await flow.take_rows(
+                    await flow.epochs.take_rows(
                         [row_of(entry=entry, state="released", error_code="TARGET_TOPIC_LOST", error_text="anew")]
                     )
                     assert (counts(flow)[WHERE], places(flow)[WHERE]) == (0, 12)

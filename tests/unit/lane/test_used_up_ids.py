@@ -92,12 +92,12 @@ async def use_up(world: PositionsOnFakes, partition: int = 0) -> None:
 
 async def copy_until(world: PositionsOnFakes, flow: FlowDriver, is_done: Callable[[], bool]) -> None:
     """An epoch of one lane."""
-    terms = EpochTerms(owner="o", epoch_id=1, duration_ms=20_000, flows=(flow.terms(),))
-    lane = Lane(0, flow.assignments(), terms)
+    terms = EpochTerms(owner="o", epoch_id=1, duration_ms=20_000, flows=(flow.assignments.terms(),))
+    lane = Lane(0, flow.assignments.all(), terms)
     task = asyncio.ensure_future(lane.run())
     await world.target.wait_until(is_done)
     lane.end()
-    await flow.take_rows(await task)
+    await flow.epochs.take_rows(await task)
 
 
 def producers(partition: FakePartition) -> list[tuple[int, int]]:
@@ -130,9 +130,9 @@ def test_a_copy_goes_on_under_a_further_id_and_every_record_arrives_once() -> No
                 assert counts(flow) == {("t", 0): LAST + 1, ("t", 1): 0, ("u", 0): 0}
                 assert rows(world) == [0, ROWS_OF_A_TURN]
                 await copy_until(world, flow, lambda: first.end == 9)
-                ids = flow.terms().producer_ids
+                ids = flow.assignments.terms().producer_ids
             async with world.leader(SKIP) as flow:
-                assert flow.terms().producer_ids == ids
+                assert flow.assignments.terms().producer_ids == ids
                 world.source.append("t", 0, new_records(10, 5))
                 await copy_until(world, flow, lambda: first.end == 14)
                 assert counts(flow)["t", 0] == LAST + 1
@@ -167,7 +167,7 @@ def test_copies_that_use_up_their_ids_one_after_the_other_share_the_further_one(
                 world.target.create("a.t", 2)  # made anew: all begin a new count
             async with world.leader() as flow:
                 assert counts(flow) == {("t", 0): LAST + 2, ("t", 1): LAST + 1, ("u", 0): 0}
-                used = {(item.target, flow.terms().producer_id_of(item)) for item in flow.assignments()}
+                used = {(item.target, flow.assignments.terms().producer_id_of(item)) for item in flow.assignments.all()}
                 assert len(used) == 3
             assert rows(world) == [0, ROWS_OF_A_TURN]
 

@@ -16,7 +16,7 @@ from heliograph.client import MirrorClient
 from heliograph.config import parse_settings
 from heliograph.config.settings import Flow, Settings
 from heliograph.control.checkpoints import GroupCheckpoints, GroupPosition
-from heliograph.control.offset_syncs import OffsetSyncs
+from heliograph.control.offset_syncs import OffsetSyncSync
 from heliograph.driver.driver import Driver
 from heliograph.flow.flow import FlowDriver
 from heliograph.flow.flow_names import NAMED
@@ -185,45 +185,45 @@ def test_a_refusal_is_told_once_and_once_when_it_is_over(caplog: pytest.LogCaptu
     flow.source.catalogue = catalogue(["old-a", "new-a", "c"])
     with caplog.at_level(logging.INFO, "heliograph"):
         for _ in range(3):
-            assert flow.names.plan_and_tell().wanted == {"new-a": "a", "c": "A.c"}
+            assert flow.topics.names.plan_and_tell().wanted == {"new-a": "a", "c": "A.c"}
         flow.source.catalogue = catalogue(["old-a", "c"])
-        flow.names.plan_and_tell()
+        flow.topics.names.plan_and_tell()
     assert [record.getMessage() for record in caplog.records] == [
         (
             'A->B: not mirrored: NAME_REFUSED: A->B: "old-a" would be called "a" on "B", as "new-a" is; their records '
             "would mix; give one of them another name by a rule (topic.rename.<n>), or leave one out of topics"
         ),
-        "A->B: over: there was no name on the target for old-a",
+        "A->B: no longer refused: old-a",
     ]
 
 
 def test_of_very_many_refusals_some_are_told(caplog: pytest.LogCaptureFixture) -> None:
     [flow] = drivers(BASE + rule(".*", "one"))
     flow.source.catalogue = catalogue([f"t{number:02}" for number in range(NAMED + 6)])
-    flow.names.plan_and_tell()
+    flow.topics.names.plan_and_tell()
     assert len(caplog.records) == NAMED + 1
-    assert caplog.records[-1].getMessage() == "A->B: not mirrored for such reasons: 5 more"
+    assert caplog.records[-1].getMessage() == "A->B: 5 more topics not mirrored (see above)"
 
 
 def test_flows_of_a_process_know_what_the_others_copy() -> None:
     first, second = drivers(THREE + IDENTITY)
     first.source.catalogue = second.source.catalogue = catalogue(["x"])
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({"x": "x"}, {})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({"x": "x"}, {})
     second.entries["x", 0] = ENTRY
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({}, {"x": "x"})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({}, {"x": "x"})
     second.entries.clear()
     second.ledger.partition(("x", 0)).entry = ENTRY
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({}, {"x": "x"})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({}, {"x": "x"})
     first.ledger.partition(("x", 0)).entry = ENTRY
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({"x": "x"}, {})
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({"x": "x"}, {})
 
 
 def test_flows_that_mark_records_share_a_topic_and_one_flow_does_not_with_itself() -> None:
     """As where a chain goes in both directions, and both its ends write to the middle."""
     first, second = drivers(THREE + IDENTITY + MARKS + NO_SYNC + rule("old-(.*)", "$1", flow="A->C"))
     first.source.catalogue, second.source.catalogue = catalogue(["x", "old-x"]), catalogue(["x"])
-    assert (first.names.plan().wanted, second.names.plan().wanted) == ({"old-x": "x"}, {"x": "x"})
-    assert list(first.names.plan().refused) == ["x"]
+    assert (first.topics.names.plan().wanted, second.topics.names.plan().wanted) == ({"old-x": "x"}, {"x": "x"})
+    assert list(first.topics.names.plan().refused) == ["x"]
 
 
 # -- cycles
@@ -237,11 +237,11 @@ def test_what_came_by_a_rule_does_not_go_back_and_is_told_once(caplog: pytest.Lo
     back.source.catalogue = catalogue(["x.eu", "native", "y.us", "A.z"])
     with caplog.at_level(logging.INFO, "heliograph"):
         for _ in range(2):
-            assert back.names.plan_and_tell().wanted == {"native": "B.native", "y.us": "us-y"}
+            assert back.topics.names.plan_and_tell().wanted == {"native": "B.native", "y.us": "us-y"}
     [record] = caplog.records
-    assert record.getMessage().endswith("by the rules of other flows they are copies of the target's own: x.eu")
+    assert record.getMessage().endswith("by the naming of other flows they are copies of the target's own topics: x.eu")
     there.source.catalogue = catalogue(["orders-x", "us-y", "B.native"])
-    assert there.names.plan().wanted == {"orders-x": "x.eu"}
+    assert there.topics.names.plan().wanted == {"orders-x": "x.eu"}
 
 
 def test_a_disabled_flow_has_no_copies() -> None:
@@ -355,7 +355,7 @@ class Groups:
     def __init__(self, text: str, names: list[str], patch: pytest.MonkeyPatch) -> None:
         [self.flow] = drivers(BASE + text)
         self.there = names
-        self.carrier = GroupCheckpoints(self.flow, OffsetSyncs(self.flow))
+        self.carrier = GroupCheckpoints(self.flow, OffsetSyncSync(self.flow))
 
         async def list_groups(_: object) -> dict[str, GroupListing]:
             return {name: GroupListing(group_id=name, state="Empty", kind=CLASSIC) for name in self.there}
@@ -380,7 +380,7 @@ def test_the_carrier_tells_of_a_group_without_a_name_once(
     for _ in range(2):
         assert groups.refresh() == {"app-2": "app", "other": "other"}
     [record] = caplog.records
-    assert record.getMessage().startswith('A->B: not carried over: NAME_REFUSED: A->B: the group "app-1" would be')
+    assert record.getMessage().startswith('A->B: not synced: NAME_REFUSED: A->B: the group "app-1" would be')
 
 
 def test_checkpoints_and_offsets_have_the_name_on_the_target(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_a_leader_takes_back_what_lanes_of_the_past_said_and_what_rows_say_is_ov
         async with a_world() as world:
             async with world.leader() as flow:
                 flow.ledger.take_troubles([WAITING, replace(WAITING, partition=1)])
-                await flow.take_rows([row_of(entry=flow.entries["t", 0], state="copying")])
+                await flow.epochs.take_rows([row_of(entry=flow.entries["t", 0], state="copying")])
                 assert flow.ledger.troubles.keys() == {("t", 1)}
                 ledger = world.target.partition(flow.ledger_topic, 0)
                 last = list(ledger.records())[-1]
@@ -81,8 +81,8 @@ def test_a_refused_topic_is_kept_with_its_reason_until_it_is_made() -> None:
                 assert kept.code == "BROKER_REFUSED"
                 assert "POLICY_VIOLATION" in kept.text
                 written = world.target.partition(flow.ledger_topic, 0).end
-                flow.note_trouble(kept)
-                await flow.discover()
+                flow.epochs.note_trouble(kept)
+                await flow.topics.discover()
                 assert not flow.ledger.troubles
                 assert world.target.partition(flow.ledger_topic, 0).end > written
 

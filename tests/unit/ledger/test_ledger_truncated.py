@@ -205,17 +205,17 @@ def test_a_leader_writes_again_its_claim_and_its_counts(is_read: bool) -> None:
     async def test() -> None:
         async with flow_between({"orders": 2}) as world:
             flow = world.flow
-            await flow.open()
+            await flow.opening.open()
             await flow.prepare()
             if is_read:
-                await flow.open()
+                await flow.opening.open()
             whole = await store.read_ledger(flow.target, flow.ledger_topic, flow.flow.group_id)
             log = world.target.partition(flow.ledger_topic, 0)
             log.truncate(0)
             log.begin_epoch()
-            await flow.open()
+            await flow.opening.open()
             assert flow.ledger.generation == 1
-            await flow.write_lost()
+            await flow.opening.write_lost(flow.table.known)
             found = await store.read_ledger(flow.target, flow.ledger_topic, flow.flow.group_id)
             assert (found.claim, set(found.entries)) == (whole.claim, {("orders", 0), ("orders", 1)})
             assert not is_read or state(found) == state(whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -192,13 +193,19 @@ class Book:
     def __init__(self, more: str = "", *, ledger: Ledger | None = None) -> None:
         settings = parse_settings(CONFIG + more)
         self.ledger = ledger or Ledger(group_id="g")
-        self.losses = LossBook(settings.flows[0], Cluster("b", (), client_id="test"), self.ledger)
+        opening: Any = SimpleNamespace(
+            flow=settings.flows[0],
+            target=Cluster("b", (), client_id="test"),
+            ledger=self.ledger,
+            ledger_topic="ledger",
+        )
+        self.losses = LossBook(opening)
 
     def meets(self, code: str = "DATA_LOST", details: dict[str, Any] | None = None) -> GoOn | Stop:
         return self.losses.answer(("t", 0), Outcome(code, "text", AT, LOST if details is None else details))
 
     def keep(self) -> None:
-        asyncio.run(self.losses.flush("ledger"))
+        asyncio.run(self.losses.flush())
 
     def acknowledge(self) -> list[bool]:
         """As the command does, and as the driver then reads it; whether it goes on."""
@@ -239,7 +246,7 @@ def test_two_who_keep_at_the_same_time_write_once(written: list[Loss | Rejected]
     book.meets("RECORD_REFUSED", REFUSED)
 
     async def both() -> None:
-        await asyncio.gather(book.losses.flush("ledger"), book.losses.flush("ledger"))
+        await asyncio.gather(book.losses.flush(), book.losses.flush())
 
     asyncio.run(both())
     assert [type(item) for item in written] == [Rejected, Loss]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,12 +123,13 @@ def test_another_cluster_is_kept_as_long_as_it_is_so() -> None:
             await cluster.refresh()
             for _ in range(2):
                 ledger = await store.read_ledger(cluster, LEDGER, GROUP)
-                losses = LossBook(world.flow, cluster, ledger)
+                opening: Any = SimpleNamespace(flow=world.flow, target=cluster, ledger=ledger, ledger_topic=LEDGER)
+                losses = LossBook(opening)
                 with pytest.raises(ClusterChanged) as caught:
                     await store.claim_producer_id(
                         cluster, LEDGER, ledger, source_cluster_id="source-now", target_cluster_id="cluster-b"
                     )
-                await losses.keep_changed(caught.value, LEDGER)
+                await losses.keep_changed(caught.value)
                 status = await world.status()
                 assert has_losses(status)
                 (loss,) = status.losses

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from heliograph.cli import main
-from heliograph.config.start_points import LATEST, StartPoint
+from heliograph.config.start_points import StartPoint
 from heliograph.errors import ConfigError, LeaseLost
-from heliograph.flow.flow import FlowDriver
+from heliograph.flow.opening import OpenedFlow
+from heliograph.kafka.admin.topics import LATEST
 from heliograph.ledger import store
 from heliograph.ledger.records.entry import Entry
 from heliograph.ledger.records.lease import LeaseState
@@ -270,14 +271,14 @@ def test_whoever_is_overtaken_while_writing_writes_no_wish(monkeypatch: pytest.M
                 [driver] = drivers
                 await store.read_on(driver.target, LEDGER, driver.ledger)
 
-            drivers: list[FlowDriver] = []
-            make = FlowDriver.__init__
+            drivers: list[OpenedFlow] = []
+            make = OpenedFlow.__init__
 
-            def remember(self: FlowDriver, *given: Any, **named: Any) -> None:
+            def remember(self: OpenedFlow, *given: Any, **named: Any) -> None:
                 make(self, *given, **named)
                 drivers.append(self)
 
-            monkeypatch.setattr(FlowDriver, "__init__", remember)
+            monkeypatch.setattr(OpenedFlow, "__init__", remember)
             monkeypatch.setattr(store, "write_positions", slowly)
             with pytest.raises(LeaseLost):
                 await world.change(to_point("t", 0, 4))

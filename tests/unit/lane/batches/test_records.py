@@ -28,11 +28,12 @@ from heliograph.kafka.batch import (
     encode_batch,
     encode_record,
     iter_batches,
+    iter_records,
     parse_header,
     rewrite_header,
 )
 from heliograph.kafka.compression import compress
-from heliograph.lane.batches.records import Batch, Chunk, iter_records, merge, reencode
+from heliograph.lane.batches.records import Batch, Chunk, merge, reencode
 
 NO_LIMIT = 1 << 20
 
