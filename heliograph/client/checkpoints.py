@@ -13,7 +13,8 @@ from typing import NamedTuple
 from heliograph.errors import BrokerRefused
 from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.batch import iter_records
-from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.log import read_batches
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.mm2.internal_records import Checkpoint
@@ -85,7 +86,7 @@ async def read_checkpoints(cluster: Cluster, topic: str, found: FoundCheckpoints
             where=f'"{cluster.alias}"',
             why="no checkpoints of that cluster were ever written here, or we may not see them",
             remedy="check the alias, the replication policy and its separator, and the right to Read the topic",
-            error_code=UNKNOWN_TOPIC,
+            error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
         )
     where = TopicPartition(topic, 0)
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]

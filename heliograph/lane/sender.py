@@ -31,6 +31,7 @@ from heliograph.errors import (
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.lane.batches.paths import small_bytes_at
 from heliograph.lane.errors import was_forestalled, was_refused
@@ -54,8 +55,7 @@ DISTANCE_SAMPLES = 5
 LOOK_BYTES = 64 * 1024
 """Read at a time of what others wrote between two batches of ours."""
 
-_TOPIC_AUTHORIZATION_FAILED = 29
-_NOT_APPENDED = frozenset({0, 19, _TOPIC_AUTHORIZATION_FAILED, 45, 59, *REFUSALS})
+_NOT_APPENDED = frozenset({0, 19, Code.TOPIC_AUTHORIZATION_FAILED, 45, 59, *REFUSALS})
 """Answers that leave nothing open: what they refuse, the leader has not appended. Others, as that it did not replicate
 in time or leads no more, may be about a batch that stands in its log."""
 
@@ -399,7 +399,7 @@ class Sender:
         if code in REFUSALS:
             indexes = [error.batch_index for error in answer.record_errors]
             return refused_by_target(piece, code, indexes, message=answer.error_message, where=where)
-        if code == _TOPIC_AUTHORIZATION_FAILED:
+        if code == Code.TOPIC_AUTHORIZATION_FAILED:
             return NotAuthorized(
                 f'"{self._cluster.alias}" refused Produce for "{copy.assignment.target_topic}"',
                 where=where,
