@@ -24,11 +24,11 @@ _NO_VALUE = bytes(20)
 
 
 class Translated(NamedTuple):
-    """Where a group goes on in a partition of the target."""
+    """The place where a group goes on in a partition of the target."""
 
     offset: int
     metadata: str
-    """Of the group's commit on the source."""
+    """The metadata of the group's commit on the source."""
     upstream: int
     """Its offset on the source when it was translated."""
     grade: str = "checkpoint"
@@ -47,7 +47,7 @@ Wanted = Callable[[str], bool]
 
 @dataclass(slots=True)
 class FoundCheckpoints:
-    """What the records of a checkpoints topic say, as far as they were taken."""
+    """The groups' offsets by the records of a checkpoints topic that were read so far."""
 
     wanted: Wanted
     groups: dict[str, Offsets] = field(default_factory=dict)

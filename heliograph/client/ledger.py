@@ -50,7 +50,7 @@ async def read_ledger(cluster: Cluster, alias: str, *, group_id: str | None, top
 
 
 class Knowledge(NamedTuple):
-    """What the target has to translate offsets by."""
+    """The data on the target by which offsets are translated."""
 
     ledger: Ledger
     syncs: Syncs | None
