@@ -1,4 +1,4 @@
-"""For applications and tools on a target cluster: where copies come from, and where a group goes on.
+"""Answers applications and tools on a target cluster: where copies come from, and where a group goes on.
 
 Needs the target alone: no source, no running mirror, no Spark.
 """

@@ -41,7 +41,7 @@ class ClientAccess:
 
 
 class SyncsPlace(NamedTuple):
-    """Where the offset syncs of a flow stand that translates by them."""
+    """The topic with the offset syncs of a flow that translates by them."""
 
     topic: str
     is_here: bool
@@ -49,7 +49,7 @@ class SyncsPlace(NamedTuple):
 
 
 class LedgerPlace(NamedTuple):
-    """Where the ledger of a flow is to be looked for."""
+    """The topics in which the ledger of a flow is looked for."""
 
     topics: tuple[str, ...]
     group_id: str | None
@@ -160,7 +160,7 @@ def _flag(entry: ConfigEntry) -> bool:
 
 
 def read_config(path: Path | str, target_alias: str, secrets: Path | None = None) -> ClientSettings:
-    """As the flows that end in the cluster reach it; by the cluster's own settings if none does."""
+    """Return the settings with which flows to the cluster reach it; the cluster's own if there is none."""
     settings = load_settings(path, secrets=secrets)
     if target_alias not in settings.clusters:
         raise ConfigError(

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from heliograph.errors import BrokerRefused
 from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.batch import iter_records
-from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.log import read_batches
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.mm2.internal_records import Checkpoint
@@ -23,11 +24,11 @@ _NO_VALUE = bytes(20)
 
 
 class Translated(NamedTuple):
-    """Where a group goes on in a partition of the target."""
+    """The place where a group goes on in a partition of the target."""
 
     offset: int
     metadata: str
-    """Of the group's commit on the source."""
+    """The metadata of the group's commit on the source."""
     upstream: int
     """Its offset on the source when it was translated."""
     grade: str = "checkpoint"
@@ -46,7 +47,7 @@ Wanted = Callable[[str], bool]
 
 @dataclass(slots=True)
 class FoundCheckpoints:
-    """What the records of a checkpoints topic say, as far as they were taken."""
+    """The groups' offsets by the records of a checkpoints topic that were read so far."""
 
     wanted: Wanted
     groups: dict[str, Offsets] = field(default_factory=dict)
@@ -85,7 +86,7 @@ async def read_checkpoints(cluster: Cluster, topic: str, found: FoundCheckpoints
             where=f'"{cluster.alias}"',
             why="no checkpoints of that cluster were ever written here, or we may not see them",
             remedy="check the alias, the replication policy and its separator, and the right to Read the topic",
-            error_code=UNKNOWN_TOPIC,
+            error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
         )
     where = TopicPartition(topic, 0)
     start = (await end_offsets(cluster, [where], timestamp=EARLIEST))[where]

@@ -13,7 +13,8 @@ from heliograph.client.checkpoints import Offsets, Translated, Wanted
 from heliograph.errors import BrokerRefused, ConfigError
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.catalogue import Catalogue
-from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger import store
 from heliograph.ledger.ledger import Ledger
@@ -44,12 +45,12 @@ async def read_ledger(cluster: Cluster, alias: str, *, group_id: str | None, top
         where=f'"{cluster.alias}"',
         why="nothing was ever mirrored from there by heliograph, or we may not read it",
         remedy="check the alias, and the right to Read the topic; checkpoints may tell more",
-        error_code=UNKNOWN_TOPIC,
+        error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
     )
 
 
 class Knowledge(NamedTuple):
-    """What the target has to translate offsets by."""
+    """The data on the target by which offsets are translated."""
 
     ledger: Ledger
     syncs: Syncs | None

@@ -59,14 +59,14 @@ class MirrorClient:
 
     @classmethod
     def from_config(cls, path: Path | str, target_alias: str, secrets: Path | None = None) -> Self:
-        """By a configuration of heliograph or MirrorMaker 2; `secrets` is the folder of those that are mounted."""
+        """Make a client by a configuration of heliograph or MirrorMaker 2; `secrets` is the folder of mounted ones."""
         client = cls.__new__(cls)
         client._begin(read_config(path, target_alias, secrets))
         return client
 
     @classmethod
     def of_flow(cls, settings: Settings, flow: Flow) -> Self:
-        """For the target of a flow, as its administrator."""
+        """Make a client of a flow's target, with the rights of its administrator."""
         client = cls.__new__(cls)
         client._begin(settings_of_flow(settings, flow))
         return client
@@ -90,7 +90,7 @@ class MirrorClient:
         self.close()
 
     def close(self) -> None:
-        """For those used to Java's client; nothing stays open between questions."""
+        """Do nothing: Java's client has this call, and here no connection stays open between questions."""
 
     @property
     def replication_policy(self) -> ReplicationPolicy:
@@ -135,10 +135,11 @@ class MirrorClient:
     def translate_offsets(
         self, alias: str, group: str | re.Pattern[str], timeout_s: float = 60.0, by: By = "checkpoint"
     ) -> Offsets | dict[str, Offsets]:
-        """Where a group that read on cluster `alias` goes on here: for each partition of this cluster's topics.
+        """Return where a group that read on cluster `alias` goes on here, by partition of this cluster's topics.
 
-        Of a pattern all groups whose whole names match. As with Java's client, what was read when time is up is the
-        answer, and older than it could be; `incomplete` counts that. Raises if there are no checkpoints of `alias`.
+        A pattern stands for all groups whose whole names match. As with Java's client, what was read when time is up
+        is the answer, and older than it could be; `incomplete` counts that. Raises if there are no checkpoints of
+        `alias`.
         By the ledger the answer is exact (with `offset.translation=mm2` it is that of MirrorMaker 2's rule), by the
         commits last seen on the source; it is whole or an error.
         A group that is called otherwise here may be asked for by either name; the answer has those of this cluster,
@@ -180,7 +181,7 @@ class MirrorClient:
     def translate_positions(
         self, alias: str, offsets: Mapping[tuple[str, int], int], timeout_s: float = 60.0
     ) -> Offsets:
-        """Where anybody goes on here who stands at these offsets of topics of cluster `alias`, by the ledger."""
+        """Return where somebody at these offsets of topics of cluster `alias` goes on here, by the ledger."""
         wanted = {TopicPartition(*where): offset for where, offset in offsets.items()}
 
         async def translate(cluster: Cluster, known: Knowledge) -> Offsets:
@@ -203,7 +204,7 @@ class MirrorClient:
         return group if renamed is None else renamed
 
     def _by_names_here(self, alias: str, found: Mapping[str, Offsets]) -> dict[str, Offsets]:
-        """Of two groups with one name here the first stands for both, and the other is named."""
+        """Name the answers as here; of two groups with one name the first counts, and the other is logged."""
         answers: dict[str, Offsets] = {}
         for group, offsets in sorted(found.items()):
             here = self._name_here(alias, group)

@@ -1,4 +1,4 @@
-"""What a cluster's topic names tell of its upstream clusters, with MirrorMaker 2's answers. Pure."""
+"""Derives a cluster's upstream clusters from its topic names, with MirrorMaker 2's answers. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def remote_topics(policy: ReplicationPolicy, names: Iterable[str], source: str |
 
 
 def replication_hops(policy: ReplicationPolicy, names: Iterable[str], alias: str) -> int:
-    """Of the shortest way from that cluster to this one; -1 if there is none."""
+    """Return the number of hops on the shortest way from that cluster to this one; -1 if there is none."""
     hops = [count_hops(policy, name, alias) for name in heartbeat_topics(policy, names)]
     return min((count for count in hops if count != UNREACHABLE), default=UNREACHABLE)
 

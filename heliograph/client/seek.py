@@ -35,7 +35,7 @@ logger = logging.getLogger("heliograph.client")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Where a consumer goes on in one partition, and why."""
+    """The place where a consumer goes on in one partition, and why."""
 
     partition: TopicPartition
     mirrored: int | None

@@ -24,7 +24,8 @@ from heliograph.flow.topic_configs import (
 )
 from heliograph.flow.topic_refusals import TopicRefusals, advised
 from heliograph.kafka.admin.topic_configs import AT_ONCE, alter_topics, describe_topics
-from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.error_codes import Code
 from heliograph.outage_log import Outage
 from heliograph.text import some_of
 
@@ -111,7 +112,11 @@ class ConfigSync:
         if flow.opening.leads():
             await self._apply(plans)
         refused = {**source.refused, **target.refused}
-        return {topic: error for topic, error in refused.items() if error.details["error_code"] != UNKNOWN_TOPIC}
+        return {
+            topic: error
+            for topic, error in refused.items()
+            if error.details["error_code"] != Code.UNKNOWN_TOPIC_OR_PARTITION
+        }
 
     async def _apply(self, plans: Mapping[str, Sequence[ConfigChange]]) -> None:
         flow = self._flow

@@ -22,6 +22,7 @@ from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.batch_headers import FirstBatch, first_batches
 from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.log import read_batches
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.counts import runs_back
@@ -35,7 +36,6 @@ from heliograph.ledger.tail import Unsettled, is_last_of_ours
 READ_BYTES = 1024 * 1024
 MOST_READ_BYTES = 32 * 1024 * 1024
 """More than what is on its way to a partition at a time, by far."""
-_OFFSET_OUT_OF_RANGE, _UNKNOWN_TOPIC = 1, 3
 
 
 class Copied(NamedTuple):
@@ -174,8 +174,8 @@ def _origin(header: BatchHeader) -> tuple[int, int, int]:
 
 
 async def _batch_from(target: Cluster, where: TopicPartition, offset: int) -> BatchHeader | None:
-    found = (await first_batches(target, {where: offset})).get(where, FirstBatch(_UNKNOWN_TOPIC))
-    if found.error_code and found.error_code != _OFFSET_OUT_OF_RANGE:
+    found = (await first_batches(target, {where: offset})).get(where, FirstBatch(Code.UNKNOWN_TOPIC_OR_PARTITION))
+    if found.error_code and found.error_code != Code.OFFSET_OUT_OF_RANGE:
         raise refused(found.error_code, "Fetch", where=f'"{target.alias}" {where.topic}-{where.partition}')
     return found.header
 

@@ -20,7 +20,8 @@ from heliograph.flow.topic_refusals import TopicRefusals, advised
 from heliograph.kafka.admin.topic_configs import describe_topics
 from heliograph.kafka.admin.topics import create_partitions, create_topics, topic_configs
 from heliograph.kafka.catalogue import Catalogue
-from heliograph.kafka.cluster import UNKNOWN_TOPIC, Cluster
+from heliograph.kafka.cluster import Cluster
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.log import APPEND_BYTES
 from heliograph.ledger.store import wait_for_topics
 from heliograph.outage_log import Outage
@@ -144,7 +145,7 @@ class TargetTopics:
                 results[remote] = BrokerRefused(
                     f'"{remote}" still has {found} of {count} partitions',
                     where=f'"{self._flow.target}"',
-                    error_code=UNKNOWN_TOPIC,
+                    error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
                 )
         return results
 

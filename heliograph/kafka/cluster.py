@@ -30,7 +30,7 @@ from heliograph.errors import (
 from heliograph.kafka import messages
 from heliograph.kafka.catalogue import UNHEARD, UNKNOWN_EPOCH, Catalogue, PartitionMeta, TopicMeta, outdated, with_known
 from heliograph.kafka.connection import REQUEST_TIMEOUT_S, BufferPool, Connection, open_connection
-from heliograph.kafka.error_codes import error_name, is_retriable
+from heliograph.kafka.error_codes import Code, error_name, is_retriable
 from heliograph.kafka.security.client_security import PLAINTEXT, Security
 from heliograph.kafka.security.sasl import Login, refused_login
 from heliograph.kafka.throttle import MutedTime
@@ -44,7 +44,6 @@ METADATA_MAX_AGE_S = 300.0
 """Metadata older than this is refreshed although nothing seems to have changed (Kafka's metadata.max.age.ms)."""
 SAME_BROKER_S = 1.0
 """How long the same broker is asked for metadata: another one may not know a topic that was just created."""
-UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE = 3, 5
 LOGIN_AGAIN_SHARE = 0.8
 """Share of a session's lifetime after which we log in again."""
 MIN_LOGIN_AGAIN_S = 0.5
@@ -143,7 +142,7 @@ class Cluster:
                 f"{what}: there is no {thing} on the cluster",
                 where=where,
                 why="it was deleted, was never made, or we may not see it",
-                error_code=UNKNOWN_TOPIC,
+                error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
             )
         leader, epoch = meta.partitions[partition].leader, meta.partitions[partition].leader_epoch
         if leader == UNHEARD:
@@ -152,14 +151,14 @@ class Cluster:
                 where=where,
                 why="the brokers that answer are cut off from their controllers, or have not heard of it yet",
                 remedy="see to it that all brokers can be reached from here",
-                error_code=LEADER_NOT_AVAILABLE,
+                error_code=Code.LEADER_NOT_AVAILABLE,
             )
         return BrokerRefused(
             f"{what}: the partition has no leader now",
             where=where,
             why="none of its replicas is in sync and alive" if leader < 0 else f"broker {leader}, its leader, is gone",
             remedy="start the brokers that are down",
-            error_code=LEADER_NOT_AVAILABLE,
+            error_code=Code.LEADER_NOT_AVAILABLE,
         )
 
     def topic_meta(self, topic: str, what: str) -> TopicMeta:
@@ -499,7 +498,12 @@ class Cluster:
         return f'"{self.alias}"' if address is None else f'"{self.alias}" broker {address}'
 
 
-_FORBIDDEN = (29, 30, 31, 53)
+_FORBIDDEN = (
+    Code.TOPIC_AUTHORIZATION_FAILED,
+    Code.GROUP_AUTHORIZATION_FAILED,
+    Code.CLUSTER_AUTHORIZATION_FAILED,
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 """TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
 _RIGHTS = {
     "Fetch": "Read",

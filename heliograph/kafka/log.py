@@ -17,7 +17,7 @@ from heliograph.kafka.batch import HEADER_SIZE, BatchHeader, NewRecord, Record, 
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce, k01_fetch
 from heliograph.kafka.connection import Allowance, Connection
-from heliograph.kafka.error_codes import is_retriable
+from heliograph.kafka.error_codes import Code, is_retriable
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.types import NO_TOPIC_ID, TopicPartition
 
@@ -33,7 +33,6 @@ APPEND_BYTES = 512 * 1024
 """Maximum size of one batch; less if the topic accepts less."""
 RECORD_BYTES = 32
 """Maximum size of a record without its key and value."""
-_MESSAGE_TOO_LARGE = 10
 RETRY_FOR_S = 15.0
 SHOWN_S = 5.0
 """Time within which a new leader shows its log up to the high watermark; replicas fetch twice a second."""
@@ -43,9 +42,8 @@ PRODUCE_GRACE_S = 5.0
 """The same for a produce request, which the broker answers within its timeout."""
 APPEND_TIMEOUT_MS = 10_000
 TAIL_OFFSETS = 20
-_TOO_LARGE = (10, 18)
+_TOO_LARGE = (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
 """MESSAGE_TOO_LARGE for the topic's max.message.bytes, RECORD_LIST_TOO_LARGE for its segments."""
-OFFSET_OUT_OF_RANGE = 1
 
 
 def fetch_version(connection: Connection, *, with_id: bool) -> int:
@@ -108,7 +106,7 @@ async def fetch_partition(
             for answer in fetched.partitions:
                 if (fetched.topic, answer.partition) == (key, partition):
                     is_other_log = answer.diverging_epoch is not None
-                    return OFFSET_OUT_OF_RANGE if is_other_log else answer.error_code, answer
+                    return Code.OFFSET_OUT_OF_RANGE if is_other_log else answer.error_code, answer
         if response.throttle_ms > 0:  # a quota is used up: the answer is empty, and the next question waits
             return await attempt(leader)
         raise ProtocolError("an answer to Fetch lacks the partition", where=connection.where)
@@ -212,7 +210,7 @@ async def _append_batch(cluster: Cluster, where: TopicPartition, batch: Batch, *
     try:
         return await _at_leader(cluster, *where, attempt, what="Produce")
     except BrokerRefused as error:
-        if error.details.get("error_code") != _MESSAGE_TOO_LARGE or (halves := _halves(batch)) is None:
+        if error.details.get("error_code") != Code.MESSAGE_TOO_LARGE or (halves := _halves(batch)) is None:
             raise
     base = await _append_batch(cluster, where, halves[0], now_ms=now_ms)
     await _append_batch(cluster, where, halves[1], now_ms=now_ms)
@@ -299,7 +297,7 @@ async def read_batches(
 
 def is_out_of_range(error: HeliographError) -> bool:
     """Return whether the log has no such offset: it was truncated or recreated, or its start has moved past it."""
-    return error.details.get("error_code") == OFFSET_OUT_OF_RANGE
+    return error.details.get("error_code") == Code.OFFSET_OUT_OF_RANGE
 
 
 def _unseen(cluster: Cluster, topic: str, partition: int, visible: int, end: int) -> EndUnseen:

@@ -23,6 +23,7 @@ from heliograph.errors import (
     TargetUnsettled,
     TopicRecreated,
 )
+from heliograph.kafka.error_codes import Code
 from heliograph.lane.partition_copy import PartitionCopy
 from heliograph.lane.refused_records import refused_by_source
 from heliograph.lane.settling import Settled
@@ -35,9 +36,6 @@ FOR_THE_DRIVER = (DataLost, LogTruncated, RecordRefused, RulesChanged, TopicRecr
 """Errors that settling cannot resolve: a policy decides where copying continues."""
 MOST_REFUSALS = 3
 """After this many refusals in a row at an unchanged end of the target's log a new count begins."""
-_OUT_OF_ORDER_SEQUENCE = 45
-_INVALID_PRODUCER_EPOCH = 47
-_UNKNOWN_PRODUCER_ID = 59
 
 
 def cause_of_doubt(copy: PartitionCopy) -> HeliographError | None:
@@ -52,7 +50,7 @@ def cause_of_release(copy: PartitionCopy, error: HeliographError | None) -> Heli
     """Return the error with which a copy in doubt is released to the driver; None if it is settled again."""
     if isinstance(error, FOR_THE_DRIVER):
         return error
-    if error is not None and error.details.get("error_code") == _UNKNOWN_PRODUCER_ID and copy.failures > 1:
+    if error is not None and error.details.get("error_code") == Code.UNKNOWN_PRODUCER_ID and copy.failures > 1:
         return _forgotten(copy.assignment)
     if copy.refusals >= MOST_REFUSALS and error is not None:
         return _used_before(copy, error)
@@ -62,13 +60,13 @@ def cause_of_release(copy: PartitionCopy, error: HeliographError | None) -> Heli
 def was_forestalled(error: HeliographError | None) -> bool:
     """Return whether the first unexpected answer says that another producer wrote before us; nothing was lost."""
     return isinstance(error, SecondWriter) or (
-        error is not None and error.details.get("error_code") == _OUT_OF_ORDER_SEQUENCE
+        error is not None and error.details.get("error_code") == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     )
 
 
 def was_refused(error: HeliographError | None) -> bool:
     """Return whether the answer says that the broker remembers other batches of ours than the ones we sent."""
-    codes = (_OUT_OF_ORDER_SEQUENCE, _INVALID_PRODUCER_EPOCH)
+    codes = (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH)
     return isinstance(error, SecondWriter) or (error is not None and error.details.get("error_code") in codes)
 
 

@@ -17,6 +17,7 @@ from heliograph.errors import CorruptBatch, HeliographError, NotAuthorized, Topi
 from heliograph.kafka.admin.topics import EARLIEST, LATEST, list_offsets
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k01_fetch
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.leader_epochs import EpochAnswer, EpochQuestion, epoch_ends, has_epochs
 from heliograph.kafka.log import FETCH_GRACE_S, fetch_version
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
@@ -45,11 +46,21 @@ ALL_EVERY_S = 0.25
 BLOCKED_WAIT_MS = 10
 """Maximum long poll while a copy of the same broker waits for room in its queue: the next fetch must include it."""
 
-_OFFSET_OUT_OF_RANGE = 1
-_TOPIC_AUTHORIZATION_FAILED = 29
-_UNKNOWN_TOPIC_ID = 100
-_INCONSISTENT_TOPIC_ID = 103
-_LEADER_ERRORS = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, _UNKNOWN_TOPIC_ID, _INCONSISTENT_TOPIC_ID})
+_LEADER_ERRORS = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.UNSUPPORTED_COMPRESSION_TYPE,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.INCONSISTENT_TOPIC_ID,
+    }
+)
 UNKNOWN_EPOCH_TRIES = 10
 """How often a leader that does not know the leader epoch of what was copied is asked, over some 13 s: it may be deposed
 and not know it."""
@@ -458,14 +469,14 @@ class Fetcher:
         assignment = copy.assignment
         code = answer.error_code
         error: HeliographError = refused(code, "Fetch", where=f'"{self._cluster.alias}" {assignment.name}')
-        if code == _OFFSET_OUT_OF_RANGE:
+        if code == Code.OFFSET_OUT_OF_RANGE:
             if copy.fetch_node != self._cluster.catalogue.leader_of(assignment.topic, assignment.partition):
                 self._assign_broker(copy, None)  # a follower may be behind; the leader knows
                 return
             self._unassign(copy)
             self._spawn(self._diagnose_range(copy, error))
             return
-        if code == _TOPIC_AUTHORIZATION_FAILED:
+        if code == Code.TOPIC_AUTHORIZATION_FAILED:
             error = NotAuthorized(
                 f'"{self._cluster.alias}" refused Fetch for "{assignment.topic}"',
                 where=assignment.name,

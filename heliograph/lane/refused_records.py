@@ -12,13 +12,14 @@ from typing import Any
 
 from heliograph.errors import CorruptBatch, RecordRefused
 from heliograph.kafka.batch import Record, iter_records, parse_header
+from heliograph.kafka.error_codes import Code
 from heliograph.lane.partition_copy import Piece
 
-REFUSALS = {
-    10: "it is larger than the target's max.message.bytes",
-    18: "it is larger than the target's segment",
-    32: "its timestamp is out of the range that the target accepts",
-    87: "the target does not accept it (a null key in a compacted topic?)",
+REFUSALS: dict[int, str] = {
+    Code.MESSAGE_TOO_LARGE: "it is larger than the target's max.message.bytes",
+    Code.RECORD_LIST_TOO_LARGE: "it is larger than the target's segment",
+    Code.INVALID_TIMESTAMP: "its timestamp is out of the range that the target accepts",
+    Code.INVALID_RECORD: "the target does not accept it (a null key in a compacted topic?)",
 }
 """Reasons by Kafka's error code; a retry does not help."""
 MAX_STRETCH = 500
@@ -68,14 +69,14 @@ def refused_by_source(error: CorruptBatch, *, position: int, log_end: int) -> Re
     """Make the error for a batch that stays corrupt: all its offsets are refused, if its header tells them."""
     base, following = error.details.get("base_offset", -1), error.details.get("next_offset", -1)
     if not (0 <= base < following <= log_end and following > position):
-        return RecordRefused(error.what, where=error.where, why=error.why, error_code=2)
+        return RecordRefused(error.what, where=error.where, why=error.why, error_code=Code.CORRUPT_MESSAGE)
     start = max(base, position)
     whole = {"offset": start, "last_offset": following - 1, "timestamp": -1, "size": -1, "key": None}
     return _refused(
         "the source has a corrupt batch at",
         [whole],
         source_end=following,
-        code=2,
+        code=Code.CORRUPT_MESSAGE,
         cause=f"{error.what}; {error.why}" if error.why else error.what,
         where=error.where,
     )

@@ -24,6 +24,7 @@ from heliograph.errors import DataError, HeliographError, InternalError, NotAuth
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k00_produce
 from heliograph.kafka.connection import Connection
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.log import PRODUCE_GRACE_S, produce_version
 from heliograph.lane.batches.paths import small_bytes_at
 from heliograph.lane.errors import was_forestalled, was_refused
@@ -47,8 +48,16 @@ DISTANCE_SAMPLES = 5
 READ_BETWEEN_BYTES = 64 * 1024
 """Maximum bytes per fetch of the records that others wrote between two batches of ours."""
 
-_TOPIC_AUTHORIZATION_FAILED = 29
-_NOT_APPENDED = frozenset({0, 19, _TOPIC_AUTHORIZATION_FAILED, 45, 59, *REFUSALS})
+_NOT_APPENDED = frozenset(
+    {
+        Code.NONE,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.TOPIC_AUTHORIZATION_FAILED,
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Code.UNKNOWN_PRODUCER_ID,
+        *REFUSALS,
+    }
+)
 """Error codes that say that the leader did not append the batch, and 0. After any other code, such as NOT_LEADER or
 NOT_ENOUGH_REPLICAS_AFTER_APPEND, the batch may be in the leader's log."""
 
@@ -393,7 +402,7 @@ class Sender:
         if code in REFUSALS:
             indexes = [error.batch_index for error in answer.record_errors]
             return refused_by_target(piece, code, indexes, message=answer.error_message, where=where)
-        if code == _TOPIC_AUTHORIZATION_FAILED:
+        if code == Code.TOPIC_AUTHORIZATION_FAILED:
             return NotAuthorized(
                 f'"{self._cluster.alias}" refused Produce for "{copy.assignment.target_topic}"',
                 where=where,

@@ -26,6 +26,7 @@ from heliograph.errors import CorruptBatch, DataError, HeliographError, NotAutho
 from heliograph.kafka.admin.topics import DEPOSED, LATEST, OffsetAnswer, list_offsets
 from heliograph.kafka.batch_headers import FirstBatch, first_batches
 from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.types import TopicPartition, may_be_same_topic
 from heliograph.lane import errors
 from heliograph.lane.batches.provenance import marks_of_count
@@ -39,7 +40,6 @@ from heliograph.ledger.tail import Tail, Unsettled, is_last_of_ours, read_tails
 
 MIN_PAUSE_S = 0.05
 MAX_PAUSE_S = 5.0
-_TOPIC_AUTHORIZATION_FAILED = 29
 LATE_S = 5.0
 """How long a batch may still arrive after the connection that carried it is gone."""
 SETTLE_READ_BYTES = 1024 * 1024
@@ -188,7 +188,7 @@ class Settler:
         return {copy for copy in copies if copy.target not in lost}
 
     def _is_kept(self, copy: PartitionCopy, found: FirstBatch) -> bool:
-        if found.error_code == _TOPIC_AUTHORIZATION_FAILED:
+        if found.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
             return True
         unsettled = Unsettled.of(copy.assignment, copy.entry, self._terms)
         return found.header is not None and is_last_of_ours(unsettled, found.header)

@@ -11,12 +11,12 @@ from heliograph.kafka.admin.topics import EARLIEST, end_offsets
 from heliograph.kafka.batch import BatchHeader
 from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.connection import Allowance
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.isolation import visible_batches
 from heliograph.kafka.log import READ_BYTES, SHOWN_S, fetch_partition, read_batches
 from heliograph.ledger.model import Assignment
 
 SOURCE_WAIT_MS = 200
-_OFFSET_OUT_OF_RANGE = 1
 
 
 class TargetLog:
@@ -104,7 +104,7 @@ class SourceLog:
                 allowance=self._allowance,
             )
         except HeliographError as error:
-            if error.details.get("error_code") != _OFFSET_OUT_OF_RANGE:
+            if error.details.get("error_code") != Code.OFFSET_OUT_OF_RANGE:
                 raise
             led = self._cluster.catalogue.leadership_of(*assignment.source)
             now = await self._cluster.refresh([assignment.topic], elsewhere=True)

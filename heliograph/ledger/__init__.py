@@ -1,1 +1,1 @@
-"""What stands on a target cluster and what it means: entries, runs, counts, leases, losses, and who may read them."""
+"""The state of flows on a target cluster: records, runs, counts, leases, losses, and how offsets translate by them."""

@@ -33,7 +33,7 @@ class Role(StrEnum):
 
     @property
     def kind(self) -> str:
-        """As in MM2's keys: admin, consumer or producer."""
+        """The word that MM2's keys have for it: admin, consumer or producer."""
         return self.value.partition("_")[2]
 
     def alias(self, flow: Flow) -> str:
@@ -71,7 +71,7 @@ def metadata_max_age_ms(flow: Flow, role: Role) -> int:
 
 
 def bootstrap_of(settings: Settings, flow: Flow, role: Role) -> tuple[BrokerAddress, ...]:
-    """Where a role of the flow finds its cluster: at its own addresses, else at the cluster's."""
+    """Return where a role of the flow finds its cluster: at its own addresses, else at the cluster's."""
     own = getattr(flow, role).get("bootstrap.servers")
     return addresses(split_list(own) if own else settings.clusters[role.alias(flow)].bootstrap_servers)
 
@@ -81,7 +81,7 @@ def addresses(texts: Iterable[str]) -> tuple[BrokerAddress, ...]:
 
 
 class Way(NamedTuple):
-    """Where a cluster is found, and how it is talked to."""
+    """The addresses of a cluster, and the security to connect with."""
 
     bootstrap: tuple[BrokerAddress, ...]
     security: Security

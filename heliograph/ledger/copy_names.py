@@ -1,4 +1,4 @@
-"""What copies are called on the target: which topics and groups get a name, which are refused one, and why. Pure.
+"""Names copies on the target: which topics and groups get a name, which are refused one, and why. Pure.
 
 A name that cannot be concerns its own topic or group: the others go on. Of two topics that would have one name, the
 one keeps it that is copied already, then the one that was before, then that of the first flow, then the first by name.
@@ -88,7 +88,7 @@ def _alike(wanted: Mapping[str, str], there: Collection[str], owners: Mapping[st
 def claims_of(
     flow: Flow, names: Mapping[str, str], *, ranks: Mapping[str, Rank] | None = None, order: int = 0
 ) -> dict[str, NameClaim]:
-    """By name on the target, the best claim of the flow's own topics."""
+    """Return the best claim of the flow's own topics, by name on the target."""
     known, name = ranks or {}, flow.name
     return _best((remote, NameClaim(known.get(topic, Rank.NEW), order, topic, name)) for topic, remote in names.items())
 
@@ -99,7 +99,7 @@ def names_of(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
 
 
 def maybe_remote(flow: Flow, topic: str) -> str | None:
-    """What a topic is called on the target, mirrored or not; None if a class of one's own fails."""
+    """Return the name of a topic on the target, mirrored or not; None if the user's own class fails."""
     try:
         return flow.remote_topic(topic)
     except ConfigError:

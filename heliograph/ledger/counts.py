@@ -26,7 +26,7 @@ from heliograph.ledger.runs import OpenPage
 
 
 class Past(Enum):
-    """What stands on the target when a count begins."""
+    """The kinds of what stands on the target when a count begins."""
 
     NOTHING = auto()
     """Nothing of this partition."""
@@ -41,7 +41,7 @@ class Past(Enum):
 
 
 class Start(NamedTuple):
-    """Where a count is to begin on the source, EARLIEST and LATEST included, and after what."""
+    """The source offset where a count is to begin, EARLIEST and LATEST included, and what was copied before."""
 
     offset: int
     past: Past
@@ -76,7 +76,7 @@ def first_entry(
     target_id: str,
     modulo: int = SAME,
 ) -> Entry:
-    """Where a copy stands that is about to begin; `known` is the entry of the count before."""
+    """Return the entry of a copy that is about to begin; `known` is the entry of the count before."""
     offset = {EARLIEST: extent.source_start, LATEST: extent.source_end}.get(start.offset, start.offset)
     return Entry(
         source_topic_id=source_id,
@@ -98,7 +98,7 @@ def first_entry(
 
 
 def lineage_at_opening(past: Past, offset: int, known: Entry | None) -> PackedLineage:
-    """What is known of the source's log before the offset where a new count begins."""
+    """Return the leader epochs that are known before the offset where a new count begins."""
     if past not in (Past.OURS, Past.SET) or known is None or offset > known.source_offset:
         return ""
     return Lineage.parse(known.lineage).until(offset).pack()
@@ -240,14 +240,14 @@ def _ordered(pages: Iterable[Page]) -> list[Page]:
 
 
 def _as_far_as(page: Page, source_end: int, target_end: int) -> Page | None:
-    """What a page still says when source offsets from one on, or target offsets from another on, hold other records."""
+    """Cut a page where source offsets from one on, or target offsets from another on, hold other records."""
     if page.start >= source_end:
         return None
     return _between(page, page.start, min(page.end, source_end), target_end)
 
 
 def _between(page: Page, start: int, end: int, target_end: int) -> Page:
-    """What a page says of some of its source offsets, when target offsets from one on hold other records."""
+    """Return the part of a page for some of its source offsets, cut where target offsets hold other records."""
     start = max(page.start, start)
     runs = []
     for run in page.runs():

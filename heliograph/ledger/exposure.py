@@ -1,4 +1,4 @@
-"""What would be lost if the source were gone now, by what the target knows of it. Pure."""
+"""Computes what would be lost if the source were gone now, by what the target knows of it. Pure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def plan_sync(
     states: Mapping[str, str],
     there: Mapping[str, Mapping[TopicPartition, Commit]],
 ) -> Offsets:
-    """What to write: only forward, only where nobody is; a group without a state is unknown to the target."""
+    """Return the offsets to write: only forward, only of groups without members; one without a state is new."""
     plan: Offsets = {}
     for group, offsets in wanted.items():
         if states.get(group, DEAD) not in IDLE:
@@ -42,7 +42,7 @@ def plan_sync(
 
 
 class Moved(NamedTuple):
-    """What became of groups that were to be moved; of those in none of these all offsets were there already."""
+    """The outcome for groups that were to be moved; a group in none of these had all its offsets already."""
 
     written: Offsets
     alive: set[str]

@@ -1,4 +1,4 @@
-"""What a flow keeps of access rules on its target: which it made, and which wait for a failover. Pure.
+"""Keeps which access rules a flow made on its target, and which wait for a failover. Pure.
 
 Only rules that we made ourselves are ever removed, so they must be known whoever leads the flow next. The grants to
 write that copies do not get are kept for the day when the source cannot be asked for them.

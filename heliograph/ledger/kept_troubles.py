@@ -19,7 +19,7 @@ Troubles = Mapping[tuple[str, int], Trouble]
 def plan_troubles(
     kept: Troubles, *, refused: Mapping[str, HeliographError], over: Collection[tuple[str, int]]
 ) -> list[Trouble]:
-    """What to write: refusals of whole topics that are new or over, and which of the partitions go on."""
+    """Return what to write: refusals of whole topics that are new or over, and partitions that go on."""
     wanted = {(topic, WHOLE_TOPIC): error for topic, error in refused.items()}
     told = [
         Trouble(topic=topic, partition=partition, code=error.code, text=str(error), final=False)

@@ -20,14 +20,14 @@ from heliograph.errors import LeaseLost
 from heliograph.ledger.records.lease import TERM_MAX, Lease, LeaseState, Process
 
 LANE_SHARE = 0.8
-"""Of a lease: a lane that has not heard of its leader for so long ends, before a standby may take over."""
+"""A lane that saw no renewal for this share of a lease ends, before a standby may take over."""
 RENEWALS = 3
 """A lease is renewed so often while it lasts."""
 
 
 @dataclass(slots=True)
 class Leadership:
-    """What one observer knows of a flow's lease."""
+    """The knowledge of one observer about a flow's lease."""
 
     lease: Lease | None = None
     former: Process | None = None
@@ -80,7 +80,7 @@ class Leadership:
         )
 
     def other_than(self, owner: str) -> str:
-        """Who else leads or led; empty if nobody is known."""
+        """Return who else leads or led; empty if nobody is known."""
         if self.lease is None:
             return ""
         if self.lease.holder.owner != owner:

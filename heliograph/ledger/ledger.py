@@ -43,7 +43,7 @@ class Ledger:
     group_id: str
     claim: ProducerClaim | None = None
     further_claims: dict[int, ProducerClaim] = field(default_factory=dict)
-    """By row, of those after the first (`remap`)."""
+    """The claims of the rows after the first, by row (`partition_remap`)."""
     condition: Condition | None = None
     partitions: dict[PartitionName, PartitionLedger] = field(default_factory=dict)
     contact: Contact | None = None
@@ -149,7 +149,7 @@ class Ledger:
             self.claim = self.claim or claim
 
     def _take_seen(self, record: Contact | LogEnds | SeenGroup | GroupPass) -> None:
-        """What was last seen of the source."""
+        """Keep what was last seen of the source."""
         match record:
             case Contact():
                 self.contact = record
@@ -161,7 +161,7 @@ class Ledger:
                 self.passes[record.kind] = record
 
     def _take_wanted(self, record: PositionRequest | SelectionSeen | KeptAcls) -> None:
-        """What people want of the flow, and what it gave them."""
+        """Keep what people asked of the flow, and the access rules that it made."""
         if isinstance(record, SelectionSeen):
             self.asked = record
         elif isinstance(record, KeptAcls):
@@ -172,7 +172,7 @@ class Ledger:
             self.position_requests.pop((record.topic, record.partition), None)
 
     def _take_of_processes(self, record: LedgerRecord | None) -> None:
-        """What is said of those who copy, not of what is copied."""
+        """Keep what records say of processes: leases, standbys, throttles, troubles."""
         match record:
             case Lease():
                 self.leadership.take(record, self.clock())

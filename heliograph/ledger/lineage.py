@@ -1,4 +1,4 @@
-"""Under which leader epochs the source's log was written, as far as it was copied; and where two logs part. Pure.
+"""Keeps the leader epochs under which the source's log was written, and finds where two logs diverge. Pure.
 
 Every leader of a partition writes in an epoch of its own, and marks its batches with it:
 
@@ -65,7 +65,7 @@ class Lineage(NamedTuple):
         return next((epoch for epoch, start in reversed(self.stretches) if start < position), UNKNOWN)
 
     def until(self, position: int) -> Lineage:
-        """What it says about the log before a position."""
+        """Return the part before a position."""
         return Lineage(tuple(stretch for stretch in self.stretches if stretch.start < position))
 
     def grown(self, batches: Iterable[Stretch]) -> Lineage:

@@ -1,4 +1,4 @@
-"""What to do when something happened to records: the policies, as one pure function.
+"""Decides what happens after a loss: the policies, as one pure function.
 
 The named outcomes are the codes of `DataError` and its children. Going on is the
 default, because a stopped partition loses more with every minute of retention.
@@ -18,7 +18,7 @@ from heliograph.ledger.records.entry import Entry
 
 
 class Outcome(NamedTuple):
-    """What happened to a partition whose copy stands at `entry`."""
+    """Something that happened to a partition whose copy stands at `entry`."""
 
     code: str
     text: str
@@ -50,7 +50,7 @@ FLOW_STOPPED, PARTITION_STOPPED = "flow stopped", "partition stopped"
 
 
 def answer_to(outcome: Outcome, flow: Flow, *, is_accepted: bool = False) -> GoOn | Stop:
-    """Where the copy of a partition goes on after an outcome, if it does; after one that was acknowledged it does."""
+    """Decide whether and where the copy of a partition goes on; after an acknowledged outcome it does."""
     code, _, entry, details = outcome
     match code:
         case "DATA_LOST" | "LOG_TRUNCATED" if flow.on_data_loss != "continue" and not is_accepted:
@@ -78,7 +78,7 @@ def answer_to(outcome: Outcome, flow: Flow, *, is_accepted: bool = False) -> GoO
 
 
 def outcome_of(row: LedgerRow) -> Outcome:
-    """What a lane could not decide.
+    """Return the outcome that a lane reports and could not decide about.
 
     Where topics have no ids, a log that starts at 0 and ends before the position is taken for a topic made anew.
     """

@@ -69,7 +69,7 @@ def _met_again(kept: Loss, new: Loss) -> Loss:
 
 
 def newest(kept: Loss | None, read: Loss) -> Loss:
-    """Of two states of a loss the one that knows more: an acknowledgement of an older state does not count."""
+    """Return the state of a loss that knows more: an acknowledgement of an older state does not count."""
     if kept is None or (read.times, read.end) >= (kept.times, kept.end):
         return read
     return kept
@@ -101,7 +101,7 @@ def mark_at(entry: Entry) -> str:
 
 
 def loss_of(where: tuple[str, int], outcome: Outcome, *, flow: str, answer: str, since_ms: int, now_ms: int) -> Loss:
-    """What an outcome means in numbers; `since_ms` is when the partition was last known to be in order."""
+    """Return the loss that an outcome means; `since_ms` is when the partition was last known to be in order."""
     extent = _extent(outcome)
     number = UNKNOWN if UNKNOWN in (extent.start, extent.end) else max(0, extent.end - extent.start)
     records = number if extent.records is None else extent.records
@@ -123,7 +123,7 @@ def loss_of(where: tuple[str, int], outcome: Outcome, *, flow: str, answer: str,
 
 
 def loss_of_flow(error: ClusterChanged, *, now_ms: int) -> Loss:
-    """Of a whole flow: one of its clusters is another one."""
+    """Return the loss of a whole flow: one of its clusters is another one."""
     return Loss(
         topic=WHOLE_FLOW[0],
         partition=WHOLE_FLOW[1],
@@ -143,7 +143,7 @@ class _Extent:
     mark: object
     on_target: bool = False
     records: int | None = None
-    """Where it is not simply the number of offsets."""
+    """The number of records where it is not the number of offsets."""
 
 
 def _extent(outcome: Outcome) -> _Extent:

@@ -1,4 +1,4 @@
-"""What a ledger topic that was truncated no longer has, and its reader still knows. Pure.
+"""Finds the records that a truncated ledger topic lost and its reader still knows. Pure.
 
 An unclean election on the target takes the newest records of the ledger with it. Readers then read it again from its
 start, and keep what they knew: the leader of the flow writes these records once more. Left out is what is written

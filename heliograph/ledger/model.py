@@ -50,7 +50,7 @@ class Assignment:
     page: PackedPage = b""
     """The page of runs that goes on being filled; empty: a new one begins at the entry's open run."""
     late_ms: int = NOT_LATE
-    """What an earlier lane sent may have had no answer and arrive yet: for how long the target was watched since."""
+    """How long the target was watched since an earlier lane sent batches that had no answer and may still arrive."""
     first_of_term: bool = False
     """No lane has settled it under this lease: that the target still has our last batch is to be seen."""
     source_leader_epoch: int = -1
@@ -66,12 +66,12 @@ class Assignment:
 
     @property
     def target(self) -> TopicPartition:
-        """Where its copy stands."""
+        """The target partition that holds the copy."""
         return TopicPartition(self.target_topic, target_partition(self.partition, self.entry.modulo))
 
 
 class Side(Enum):
-    """Of a flow."""
+    """One of a flow's two clusters."""
 
     SOURCE = "source"
     TARGET = "target"
@@ -79,7 +79,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTerms:
-    """What a lane must know of a flow beside its assignments."""
+    """The settings of a flow that a lane needs beside its assignments."""
 
     name: str
     source: str
@@ -92,10 +92,10 @@ class FlowTerms:
     client_id: str
     """Begin of the client ids."""
     producer_id: int
-    """Of the first row; all copies are of it that have the number of their source."""
+    """The first row's id; all copies that have the number of their source are in that row."""
     ledger_topic: str
     ledger_end: int
-    """Where the lane begins to listen for the driver's word."""
+    """The offset from which the lane follows the ledger for orders and leases."""
     offset_topic: str
     offset_partitions: int
     flush_ms: int
@@ -120,13 +120,13 @@ class FlowTerms:
     source_security: Security = PLAINTEXT
     target_security: Security = PLAINTEXT
     term: int = 0
-    """Of the lease under which the epoch runs."""
+    """The term of the lease under which the epoch runs."""
     lease_ms: int = 0
     """How long the leader may be silent; 0: there is no lease."""
     shares: tuple[float, ...] = ()
     """Bytes per second that each lane may send, by its number; empty: the flow has no limit."""
     further_ids: tuple[tuple[int, int], ...] = ()
-    """(row, producer id) of the rows after the first (`remap`)."""
+    """(row, producer id) of the rows after the first (`partition_remap`)."""
     memory_ms: int = MEMORY_MS
     """Behind a record that is older the target's brokers may not remember us (`memory`)."""
 
@@ -160,7 +160,7 @@ class FlowTerms:
         return counting_rule(read_committed=self.read_committed, marks=self.marks)
 
     def rule_of(self, entry: Entry) -> str:
-        """Of the records of the entry's count; releases that wrote none into their entries had no marks."""
+        """Return the rule of the entry's count; releases that wrote none into their entries had no marks."""
         return entry.rule or counting_rule(read_committed=self.read_committed, marks=False)
 
     def reads_committed(self, entry: Entry) -> bool:
@@ -174,7 +174,7 @@ def counting_rule(*, read_committed: bool, marks: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochTerms:
-    """What all lanes of an epoch share."""
+    """The settings that all lanes of an epoch share."""
 
     owner: str
     epoch_id: int
@@ -184,7 +184,7 @@ class EpochTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """What a lane reports of one assignment."""
+    """A lane's report on one assignment."""
 
     flow: str
     topic: str

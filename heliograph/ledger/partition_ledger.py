@@ -15,7 +15,7 @@ from heliograph.ledger.translation import Grade, Translation, start_of, translat
 
 
 class PartitionLedger:
-    """What is known of one partition."""
+    """The entry and the pages of one partition."""
 
     __slots__ = ("_by_start", "_former", "_former_reach", "_overwritten", "_pages", "entry")
 
@@ -59,7 +59,7 @@ class PartitionLedger:
 
     @property
     def former(self) -> Iterable[Page]:
-        """What counts before copied from where the present one began."""
+        """The pages of earlier counts, from where the present one began."""
         return self._former.values()
 
     @property
@@ -72,7 +72,7 @@ class PartitionLedger:
         return self.entry is not None and self.entry.source_offset < self._former_reach
 
     def outrun(self) -> dict[int, Page | None]:
-        """What to write so that former pages are gone that the present count has passed."""
+        """Return the deletions of former pages that the present count has passed."""
         return {} if self._is_again else dict.fromkeys(self._former)
 
     def open_page(self) -> OpenPage:
@@ -85,12 +85,12 @@ class PartitionLedger:
         return OpenPage(entry.run_source)
 
     def overwritten(self) -> dict[int, Page | None]:
-        """What to write again because a page that came late stands on top of it: compaction would leave that one."""
+        """Return pages to write again: a late one stands on top of each, and compaction would keep the late one."""
         pages = {start: self._pages.get(start) for start in self._overwritten}
         return {start: page if page is None else replace(page, by_lane=False) for start, page in pages.items()}
 
     def pruned(self, log_start: int) -> dict[int, Page | None]:
-        """What to write so that pages wholly below the source's log start are gone; never the one being filled.
+        """Return the deletions of pages wholly below the source's log start; never of the one being filled.
 
         Of what they said remains that there is nothing: a group that stands there goes on at the first run left.
         """
@@ -105,7 +105,7 @@ class PartitionLedger:
         return {page.start: None for page in gone} | {0: nothing}
 
     def runs_since(self, offset: int) -> Iterator[Run]:
-        """What was copied of the source from an offset on, in order."""
+        """Yield the runs that were copied of the source from an offset on, in order."""
         pages = self._sorted()
         for page in itertools.islice(pages, max(0, bisect_right(pages, offset, key=start_of) - 1), None):
             if page.end > offset:
@@ -131,7 +131,7 @@ class PartitionLedger:
     # -- translation -----------------------------------------------------------------------
 
     def translate(self, offset: int) -> Translation | None:
-        """Where a group that committed `offset` on the source goes on; None if nothing was ever copied."""
+        """Return where a group goes on that committed `offset` on the source; None if nothing was ever copied."""
         entry = self.entry
         if entry is None:
             return None

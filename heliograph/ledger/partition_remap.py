@@ -1,4 +1,4 @@
-"""To which partition of the target a source partition is copied: the rule. Pure; knows numbers only.
+"""Maps source partitions to target partitions and producer ids: the rule. Pure; knows numbers only.
 
 Ordinarily to the one of the same number. With `partition.remap=modulo` a topic may have more partitions than its
 target: over m target partitions, source partition p goes to p modulo m. Copies that share a target partition stand in

@@ -1,4 +1,4 @@
-"""What people want of a flow's positions, kept in its ledger: a position that was set, and what was asked for. Pure.
+"""Tells partitions that a flow is asked for the first time from new ones, and keeps what was asked for. Pure.
 
 A request is written while nobody leads the flow. The next leader opens the partition's new count by it, and with the
 count's entry the request is gone.
@@ -14,7 +14,7 @@ from heliograph.ledger.records.selection_seen import SelectionSeen
 from heliograph.names.filters import NameFilter
 
 ALL = NameFilter((".*",))
-"""What a flow counts as asked for whose topics a class of somebody's own chooses."""
+"""Stands for the selection of a flow whose topics a class of the user's own chooses."""
 
 
 def first_asked(flow: Flow, before: SelectionSeen | None, *, is_new: bool) -> Callable[[tuple[str, int]], bool]:

@@ -33,7 +33,7 @@ class OpenPage:
         self._written: tuple[int, int] | None = None
 
     def pack(self) -> bytes:
-        """For the way between driver and lane."""
+        """Pack the page for its way between driver and lane."""
         return _START.pack(self.start) + pack_runs(self.start, 0, self.runs)
 
     @classmethod
@@ -47,7 +47,7 @@ class OpenPage:
             self.runs.append(run)
 
     def pages(self, count: int, end: int, target: int) -> list[Page]:
-        """What to write now: full pages, and the one being filled if it has changed. `end` begins the open run."""
+        """Return the pages to write now: full ones, and the open one if it changed. `end` begins the open run."""
         pages = []
         start, at, runs = self.start, 0, self.runs
         while len(runs) - at > PAGE_RUNS:

@@ -184,7 +184,7 @@ async def read_again(cluster: Cluster, topic: str, ledger: Ledger, begun: int) -
 
 
 async def read_ledgers(cluster: Cluster, topic: str, *, group_id: str | None = None) -> list[Ledger]:
-    """Of all groups that share a ledger topic, or of one."""
+    """Read the ledgers of all groups that share a ledger topic, or of one."""
     ledgers: dict[str, Ledger] = {}
     async for record in read_whole(cluster, topic):
         group = group_of(record.key)
@@ -195,7 +195,7 @@ async def read_ledgers(cluster: Cluster, topic: str, *, group_id: str | None = N
 
 
 async def find_ledger(cluster: Cluster, flow: Flow) -> Ledger | None:
-    """From the ledger's topic, or from beside the positions where that is not allowed; the newer of two."""
+    """Read the ledger from its own topic, or from beside the positions where that is not allowed; the newer of two."""
     found = []
     for topic in (flow.ledger_topic, flow.offset_storage_topic):
         if topic not in cluster.catalogue.topics:

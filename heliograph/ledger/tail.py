@@ -1,4 +1,4 @@
-"""What a copy finds of itself on the target beyond its entry: the batches of its producer id and count.
+"""Reads our own batches on the target beyond an entry: those of the copy's producer id and count.
 
 The ledger may be behind: whatever was sent after its last entry and before a
 crash, a lost answer or a refusal is found here by reading the target's tail.
@@ -43,7 +43,7 @@ class Unsettled(NamedTuple):
     entry: Entry
     producer_id: int
     former_ids: tuple[int, ...] = ()
-    """Those that the copy has used up (`remap`)."""
+    """Those that the copy has used up (`partition_remap`)."""
 
     @classmethod
     def of(cls, assignment: Assignment, entry: Entry, terms: FlowTerms) -> Unsettled:
@@ -52,7 +52,7 @@ class Unsettled(NamedTuple):
 
 
 class Tail:
-    """What one copy finds beyond its entry, batch by batch."""
+    """The batches that one copy finds beyond its entry."""
 
     def __init__(self, copy: Unsettled, ours: Collection[int], *, intact: int = 0) -> None:
         """`ours` are all producer ids of the flow. Up to `intact` the log is known to be as it was when the entry was
@@ -71,7 +71,7 @@ class Tail:
         """How many records of other counts than the entry's stand there."""
         own_start = entry.our_end - 1 if entry.n else entry.our_end
         self.start = max(own_start, min(entry.target_offset, intact))
-        """From where on it has to be read."""
+        """The target offset from which it has to be read."""
 
     @property
     def is_oversized(self) -> bool:
@@ -145,7 +145,7 @@ class Tail:
 async def read_tails(
     copies: Sequence[Unsettled], target_end: int, *, ours: Collection[int], target: LogReader, intact: int = 0
 ) -> list[Tail | DataError]:
-    """What each of the copies into one target partition finds there, in one reading.
+    """Read one target partition once, for all the copies in it; return what each finds.
 
     Reads even where the log ends at an entry's target offset: records of others may be gone from there, and as many
     of ours stand in their place. Of copies that share the partition the one that wrote last reads from its last batch

@@ -1,4 +1,4 @@
-"""Where a group goes on, on the target: what a committed source offset becomes, by the ledger or by MM2's rule. Pure.
+"""Translates committed source offsets to target offsets, by the ledger or by MM2's rule. Pure.
 
 By the ledger (`PartitionLedger.translate`) a group's committed offset on the source becomes:
 
@@ -62,7 +62,7 @@ class Translation(NamedTuple):
     """Source offsets between what is mirrored and the group."""
 
     def within(self, log_start: int, log_end: int) -> Translation:
-        """As far as the target's log goes now."""
+        """Return the translation moved to within the target's log."""
         return self._replace(offset=max(log_start, min(self.offset, log_end)))
 
 
@@ -136,7 +136,7 @@ def translate_by_syncs(syncs: Syncs, where: PartitionName, offset: int) -> Trans
 
 
 class JointTranslation(NamedTuple):
-    """Where a group goes on in one partition of the target, by the source partitions that it has copies of."""
+    """A group's place in one partition of the target, by the source partitions that are copied into it."""
 
     lowest: TopicPartition
     """The source partition whose translation counts."""
@@ -155,7 +155,7 @@ class JointTranslation(NamedTuple):
 def lowest_translations(
     translations: Mapping[TopicPartition, Translation | None], target_of: Callable[[TopicPartition], TopicPartition]
 ) -> dict[TopicPartition, JointTranslation]:
-    """By target partition, where a group goes on: where source partitions share one, the lowest translation counts.
+    """Return where a group goes on, by target partition: where several share one, the lowest translation counts.
 
     A target partition has no place before all that share it have one (None: there is none yet): the lowest may be
     still to come, and a group is not led back later.

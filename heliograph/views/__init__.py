@@ -1,1 +1,1 @@
-"""What is known of flows and groups, for people and programs that ask. Reads only."""
+"""Views of flows, topics and groups for people and programs. They only read."""

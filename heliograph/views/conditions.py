@@ -24,13 +24,13 @@ from heliograph.ledger.records.trouble import WHOLE_TOPIC
 from heliograph.text import some_of
 
 MISSED = 3
-"""So many intervals may pass without a pass over the groups, or without a heartbeat, and a stall besides."""
+"""Number of intervals that may go by without a pass over the groups or a heartbeat, plus the stall timeout."""
 NAMED = 3
 """Maximum number of topics, partitions, losses or rights listed in a message."""
 
 
 class ConditionKind(StrEnum):
-    """What is to be true of a flow that is ready."""
+    """The conditions that are true of a flow that is ready."""
 
     LEADING = "Leading"
     SOURCE_REACHABLE = "SourceReachable"
@@ -63,7 +63,7 @@ class FlowCondition:
 
     @property
     def since(self) -> str | None:
-        """As Kubernetes writes times."""
+        """Return the time as Kubernetes writes it."""
         time = datetime.fromtimestamp(self.since_ms / 1000, UTC)
         return time.strftime("%Y-%m-%dT%H:%M:%SZ") if self.since_ms else None
 
@@ -83,7 +83,7 @@ class FlowCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of one flow whose target answers."""
+    """The facts about one flow whose target answers."""
 
     flow: Flow
     file: str
@@ -221,7 +221,7 @@ def _not_led(facts: Facts) -> FlowCondition:
 
 
 def _obstacles(facts: Facts) -> Iterator[FlowCondition]:
-    """What keeps records from being copied, the worst first; if there is nothing, that."""
+    """Yield what keeps records from being copied, the worst first; then that nothing does."""
     yield from _lasting_obstacles(facts)
     still = stalled(facts)
     if still:
@@ -240,7 +240,7 @@ def _obstacles(facts: Facts) -> Iterator[FlowCondition]:
 
 
 def _lasting_obstacles(facts: Facts) -> Iterator[FlowCondition]:
-    """What stays so until somebody acts, whether or not somebody leads."""
+    """Yield what stays so until somebody acts, whether or not the flow is led."""
     ledger = facts.ledger
     stopped = sorted(
         (loss for loss in ledger.losses.values() if loss.is_open and loss.answer in (PARTITION_STOPPED, FLOW_STOPPED)),

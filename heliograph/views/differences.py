@@ -31,7 +31,7 @@ class ConfigDifference(NamedTuple):
 
 class Differences(NamedTuple):
     found: dict[str, tuple[ConfigDifference, ...]]
-    """Of each topic that could be compared."""
+    """The differing settings of each topic that could be compared."""
     unread: dict[str, str]
     """Topics of which a cluster does not show the settings, and why."""
 
@@ -66,7 +66,7 @@ async def read_differences(flow: Flow, source: Cluster, target: Cluster, names: 
 
 
 def differences_of(flow: Flow, topic: str, source: TopicConfigs, target: TopicConfigs) -> tuple[ConfigDifference, ...]:
-    """Of one topic, by its settings on both sides."""
+    """Return the differences of one topic, by its settings on both sides."""
     return tuple(
         ConfigDifference(topic, change.key, source[change.key].value, change.old, REMOVE if change.new is None else SET)
         for change in plan_config_sync(source, target, flow.topic_sync)

@@ -136,11 +136,11 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """What is known of the source's side, live or last seen."""
+    """The source's side, live or as last seen."""
 
     groups: Mapping[str, SeenGroup]
     names: GroupPlan
-    """What they are called on the target."""
+    """The groups' names on the target."""
     ends: Mapping[PartitionName, int]
     unconsumed: Mapping[str, int]
     is_live: bool

@@ -59,7 +59,7 @@ DISABLED = "disabled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who leads a flow, or led it last, by his own clock."""
+    """The process that leads a flow, or led it last, by its own clock."""
 
     host: str
     pid: int
@@ -116,7 +116,7 @@ class FlowStatus:
     standbys: int = 0
     """Processes that wait for the leader's end, as far as they said so of late."""
     restarts: int = 0
-    """Of this leader's, by `auto.restart`."""
+    """The leader's restarts by `auto.restart`."""
     lacks: tuple[str, ...] = ()
     failing: tuple[str, ...] = ()
     """What the leader does beside the copying and did not succeed with when it last said so."""
@@ -142,7 +142,7 @@ class FlowStatus:
 
     @property
     def faults(self) -> list[FlowCondition]:
-        """What keeps it from being ready."""
+        """The conditions that keep the flow from being ready."""
         return worst(self.conditions)
 
     @property
@@ -183,7 +183,7 @@ class FlowStatus:
         return f"{_ago(self.commits_read_s)}, every {self.commits_read.every_ms / 1000:.3g} s"
 
     def full_row(self) -> Row:
-        """For programs: with every condition and every loss in full."""
+        """Return the status for programs, with every condition and every loss in full."""
         conditions = [condition.row() for condition in self.conditions]
         return {**self.row(), "conditions": conditions, "losses": [loss.row() for loss in self.losses]}
 
@@ -215,7 +215,7 @@ async def _flow_status(flow: Flow, settings: Settings) -> FlowStatus:
 
 
 def _unread(flow: Flow, conditions: tuple[FlowCondition, ...], problem: str) -> FlowStatus:
-    """Of a flow that the target tells nothing of."""
+    """Return the status of a flow that the target tells nothing of."""
     if flow.is_running:
         return FlowStatus(flow=flow.name, state=flow.state, conditions=conditions)
     return FlowStatus(flow=flow.name, state=flow.state, problem=problem)

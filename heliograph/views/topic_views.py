@@ -25,7 +25,7 @@ from heliograph.views.rows import Row
 
 
 class TopicState(StrEnum):
-    """Of a partition or a topic, the worst first."""
+    """The state of a partition or a topic, the worst first."""
 
     STOPPED = "stopped"
     REFUSED = "refused"
@@ -72,7 +72,7 @@ class TopicView:
     target_partitions: int | None
     state: TopicState
     why: str = ""
-    """For what reason it is not mirrored."""
+    """Why the topic is not mirrored."""
     partitions: tuple[PartitionView, ...] = ()
     differing: tuple[ConfigDifference, ...] | None = None
     """None: not compared."""
@@ -215,7 +215,7 @@ def topic_views(flow: Flow, reading: Reading) -> list[TopicView]:
 
 class Shown(NamedTuple):
     names: dict[str, str]
-    """Of topics that are mirrored, on the target."""
+    """Return the names on the target of topics that are mirrored."""
     refused: dict[str, str]
     """Topics that would be and have no name there, and why."""
 
@@ -326,7 +326,7 @@ class _Topic:
         return trouble.text if trouble is not None else self.refused
 
     def _last_error(self, parts: Sequence[PartitionView]) -> str:
-        """What keeps it from being copied now, else what happened last to its records."""
+        """Return what keeps the topic from being copied now, else what happened last to its records."""
         waiting = [part.error for part in parts if (self.topic, part.partition) in self.reading.troubles]
         if self._refusal or not waiting:
             return self._refusal or _newest(self.losses)

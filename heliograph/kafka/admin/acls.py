@@ -13,6 +13,7 @@ from typing import Any
 from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized, ProtocolError, UnsupportedVersion
 from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.error_codes import Code
 
 WILDCARD = "*"
 """As a literal name it means every resource of the type, as a host every host."""
@@ -21,8 +22,6 @@ AT_ONCE = 500
 """Maximum number of ACLs created or deleted in one request."""
 _ANY = 1
 _DENY, _ALLOW = 2, 3
-_CLUSTER_AUTHORIZATION_FAILED = 31
-_SECURITY_DISABLED = 54
 
 
 class Operation(StrEnum):
@@ -113,7 +112,7 @@ async def maybe_describe_acls(cluster: Cluster) -> tuple[Acl, ...] | None:
     try:
         return await describe_acls(cluster)
     except BrokerRefused as error:
-        if error.details.get("error_code") != _SECURITY_DISABLED:
+        if error.details.get("error_code") != Code.SECURITY_DISABLED:
             raise
         return None
 
@@ -133,7 +132,7 @@ async def has_authorizer(cluster: Cluster) -> bool:
         response = await cluster.call(request)
     except UnsupportedVersion:
         return True
-    return bool(response.error_code != _SECURITY_DISABLED)
+    return bool(response.error_code != Code.SECURITY_DISABLED)
 
 
 async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, HeliographError | None]:
@@ -200,7 +199,7 @@ def _outcome(
 
 def _refusal(cluster: Cluster, result: Any, what: str, remedy: str) -> HeliographError:
     where = f'"{cluster.alias}"'
-    if result.error_code == _CLUSTER_AUTHORIZATION_FAILED:
+    if result.error_code == Code.CLUSTER_AUTHORIZATION_FAILED:
         # The broker's own words are about one request and its buffers: never the same twice.
         return NotAuthorized(f"{what} refused", where=where, remedy=remedy)
     return refused(result.error_code, what, where=where, message=result.error_message)

@@ -16,12 +16,11 @@ from heliograph.kafka.admin.acls import Operation, ResourceType, has_authorizer
 from heliograph.kafka.admin.topics import TOPIC_RESOURCE
 from heliograph.kafka.batch import CRC_AT, NewRecord, encode_batch
 from heliograph.kafka.cluster import Cluster, refused
+from heliograph.kafka.error_codes import Code
 
 Question = tuple[ResourceType, str, Operation]
 
 _NUMBERS = {operation: number for number, operation in enumerate(Operation, start=2)}
-_NO_TOPIC_RIGHT, _NO_GROUP_RIGHT, _NO_CLUSTER_RIGHT = 29, 30, 31
-_UNKNOWN_TOPIC = 3
 _CHUNK = 500
 _SET = 0
 _ANYTHING = ("retention.ms", "3600000")
@@ -66,9 +65,9 @@ async def _ask_topics(cluster: Cluster, asked: Sequence[tuple[str, Operation]]) 
     unclear: dict[Operation, list[str]] = {}
     for name, operation in asked:
         code, codes = states[name]
-        if code == 0 and (_has(codes, operation) or operation is not Operation.CREATE):
+        if code == Code.NONE and (_has(codes, operation) or operation is not Operation.CREATE):
             answers[name, operation] = _has(codes, operation)
-        elif code == _NO_TOPIC_RIGHT and operation in _NEED_DESCRIBE:
+        elif code == Code.TOPIC_AUTHORIZATION_FAILED and operation in _NEED_DESCRIBE:
             answers[name, operation] = False
         elif operation is Operation.DESCRIBE:
             answers[name, operation] = True
@@ -78,7 +77,7 @@ async def _ask_topics(cluster: Cluster, asked: Sequence[tuple[str, Operation]]) 
         for at in range(0, len(names), _CHUNK):
             chunk = names[at : at + _CHUNK]
             refusals = await _PROBES[operation](cluster, chunk)
-            answers |= {(name, operation): refusals.get(name) != _NO_TOPIC_RIGHT for name in chunk}
+            answers |= {(name, operation): refusals.get(name) != Code.TOPIC_AUTHORIZATION_FAILED for name in chunk}
     return answers
 
 
@@ -95,12 +94,12 @@ async def _topic_states(cluster: Cluster, names: Sequence[str]) -> dict[str, tup
         response = await cluster.call(request)
         found |= {
             topic.name: (
-                0 if topic.partitions else topic.error_code or _UNKNOWN_TOPIC,
+                0 if topic.partitions else topic.error_code or Code.UNKNOWN_TOPIC_OR_PARTITION,
                 frozenset(topic.authorized_operations or ()),
             )
             for topic in response.topics
         }
-    return {name: found.get(name, (_UNKNOWN_TOPIC, frozenset())) for name in names}
+    return {name: found.get(name, (Code.UNKNOWN_TOPIC_OR_PARTITION, frozenset())) for name in names}
 
 
 async def _probe_read(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
@@ -204,9 +203,9 @@ async def _ask_group(cluster: Cluster, name: str, operation: Operation) -> bool:
         response: Any = await cluster.call(
             messages.HeartbeatRequest(group_id=name, generation_id=0, member_id="", group_instance_id=None)
         )
-        return bool(response.error_code != _NO_GROUP_RIGHT)
+        return bool(response.error_code != Code.GROUP_AUTHORIZATION_FAILED)
     response = await cluster.call(messages.DescribeGroupsRequest(groups=[name]))
-    return all(group.error_code != _NO_GROUP_RIGHT for group in response.groups)
+    return all(group.error_code != Code.GROUP_AUTHORIZATION_FAILED for group in response.groups)
 
 
 async def _cluster_codes(cluster: Cluster) -> Codes:
@@ -219,7 +218,7 @@ async def _cluster_codes(cluster: Cluster) -> Codes:
             )
         )
     code = getattr(response, "error_code", 0)
-    if code == _NO_CLUSTER_RIGHT:
+    if code == Code.CLUSTER_AUTHORIZATION_FAILED:
         return frozenset()
     if code:
         raise refused(code, "DescribeCluster", where=f'"{cluster.alias}"')

@@ -25,7 +25,7 @@ from heliograph.kafka.cluster import Cluster
 from heliograph.kafka.codec import k08_offset_commit
 from heliograph.kafka.codec.k08_offset_commit import CommitPartition
 from heliograph.kafka.connection import Connection
-from heliograph.kafka.error_codes import error_name
+from heliograph.kafka.error_codes import Code, error_name
 from heliograph.kafka.types import TopicPartition
 
 COMMIT_CONNECTIONS = 16
@@ -34,7 +34,14 @@ COMMIT_CONNECTIONS = 16
 COMMITS_PER_CONNECTION = 50
 """Fewer commits than this are not worth another connection."""
 
-_ALIVE = (22, 25, 27, 82, 110, 113)
+_ALIVE = (
+    Code.ILLEGAL_GENERATION,
+    Code.UNKNOWN_MEMBER_ID,
+    Code.REBALANCE_IN_PROGRESS,
+    Code.FENCED_INSTANCE_ID,
+    Code.FENCED_MEMBER_EPOCH,
+    Code.STALE_MEMBER_EPOCH,
+)
 """Errors of a commit without a member in a group that has some: its generation, id, rebalance, instance, epoch."""
 _SEVERAL_FETCHES = 8
 

@@ -16,6 +16,7 @@ from heliograph.errors import BrokerRefused, HeliographError, NotAuthorized, Pro
 from heliograph.kafka import messages
 from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.connection import Connection
+from heliograph.kafka.error_codes import Code
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,7 +30,7 @@ IN_FLIGHT = 32
 """Maximum number of requests in flight to one broker, or on one connection."""
 MOST_KNOWN = 20_000
 """Maximum number of coordinators that are remembered, or twice as many as are asked for."""
-NO_COORDINATOR = (14, 15, 16)
+NO_COORDINATOR = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 _SEVERAL_COORDINATORS = 4
 
 

@@ -25,6 +25,7 @@ from heliograph.kafka.cluster import Cluster, refused
 from heliograph.kafka.codec import k69_consumer_group_describe
 from heliograph.kafka.codec.primitives import read_array, read_i32, read_name, read_slice
 from heliograph.kafka.connection import Connection
+from heliograph.kafka.error_codes import Code
 from heliograph.kafka.types import TopicPartition
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -32,8 +33,6 @@ DEAD = "Dead"
 
 _CONSUMER_PROTOCOLS = ("consumer", "")
 """Protocol types of consumer groups; the second is that of groups that never had members and only commit."""
-_UNSUPPORTED_VERSION = 35
-_GROUP_ID_NOT_FOUND = 69
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +146,7 @@ async def _describe_classic(
     response = await cluster.call_on(connection, messages.DescribeGroupsRequest(groups=group_ids))
     answers: Answers[GroupDescription] = Answers()
     for group in response.groups or ():
-        if group.error_code in (0, _GROUP_ID_NOT_FOUND):
+        if group.error_code in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
             answers.found[group.group_id] = GroupDescription(
                 group_id=group.group_id,
                 state=group.group_state or DEAD,
@@ -183,7 +182,7 @@ async def _describe_new(cluster: Cluster, connection: Connection, group_ids: lis
     connection.throttle(response.throttle_ms)
     answers: Answers[GroupDescription] = Answers()
     for group in response.groups:
-        if group.error_code in (_GROUP_ID_NOT_FOUND, _UNSUPPORTED_VERSION):
+        if group.error_code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION):
             answers.found[group.group_id] = _nobody(group.group_id)
         elif group.error_code:
             answers.failed[group.group_id] = refused_for(

@@ -12,14 +12,13 @@ from heliograph.kafka import messages
 from heliograph.kafka.admin.tool_commands import create_topic_command, grow_topic_command
 from heliograph.kafka.catalogue import UNKNOWN_EPOCH
 from heliograph.kafka.cluster import Cluster, refused
-from heliograph.kafka.error_codes import is_retriable
+from heliograph.kafka.error_codes import Code, is_retriable
 from heliograph.kafka.types import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-_TOPIC_ALREADY_EXISTS, _INVALID_PARTITIONS = 36, 37
 _MAX_NEW_PARTITIONS = 1000
 """Maximum number of new partitions per request, all topics together: a controller refuses 10,000 at once."""
 _RETRIES = 20
@@ -27,9 +26,6 @@ _CONSUMER = -1
 """The replica id of a consumer."""
 _REMEMBERING_VERSION = 3
 """The version of InitProducerId that came with KIP-360, in 2.5."""
-_UNKNOWN_LEADER = 5
-_NETWORK_EXCEPTION = 13
-_UNKNOWN_LEADER_EPOCH = 75
 
 
 class OffsetAnswer(NamedTuple):
@@ -38,7 +34,7 @@ class OffsetAnswer(NamedTuple):
     leader_epoch: int
 
 
-DEPOSED = OffsetAnswer(_UNKNOWN_LEADER_EPOCH, -1, -1)
+DEPOSED = OffsetAnswer(Code.UNKNOWN_LEADER_EPOCH, -1, -1)
 """Replaces the answer of a leader of an older epoch."""
 
 
@@ -76,7 +72,7 @@ async def list_offsets(
     for partition in wanted:
         leader = cluster.catalogue.leader_of(partition.topic, partition.partition)
         if leader is None:
-            answers[partition] = OffsetAnswer(_UNKNOWN_LEADER, -1, -1)
+            answers[partition] = OffsetAnswer(Code.LEADER_NOT_AVAILABLE, -1, -1)
         else:
             by_leader.setdefault(leader, []).append(partition)
 
@@ -87,7 +83,7 @@ async def list_offsets(
         try:
             answers.update(await _list_at(cluster, leader, group, timestamp, asker=asker, level=level))
         except Unreachable:
-            answers.update(dict.fromkeys(group, OffsetAnswer(_NETWORK_EXCEPTION, -1, -1)))
+            answers.update(dict.fromkeys(group, OffsetAnswer(Code.NETWORK_EXCEPTION, -1, -1)))
 
     await asyncio.gather(*(ask(leader, group) for leader, group in by_leader.items()))
     return answers
@@ -189,7 +185,7 @@ async def _create(cluster: Cluster, topics: Sequence[NewTopic]) -> dict[str, Hel
     )
     response = await cluster.call(request, node_id=await cluster.controller())
     by_hand = {topic.name: topic.command() for topic in topics}
-    return _outcome(cluster, "CreateTopics", response.topics, "made", by_hand, fine=_TOPIC_ALREADY_EXISTS)
+    return _outcome(cluster, "CreateTopics", response.topics, "made", by_hand, fine=Code.TOPIC_ALREADY_EXISTS)
 
 
 async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, HeliographError | None]:
@@ -204,7 +200,9 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
         )
         response = await cluster.call(request, node_id=await cluster.controller())
         by_hand = {name: grow_topic_command(name, counts[name]) for name in names}
-        results |= _outcome(cluster, "CreatePartitions", response.results, "grown", by_hand, fine=_INVALID_PARTITIONS)
+        results |= _outcome(
+            cluster, "CreatePartitions", response.results, "grown", by_hand, fine=Code.INVALID_PARTITIONS
+        )
     return results
 
 
@@ -228,7 +226,7 @@ def _outcome(
     """Return the outcome by topic; `by_hand` is the command for an administrator if we may not do it."""
     return {
         answer.name: None
-        if answer.error_code in (0, fine)
+        if answer.error_code in (Code.NONE, fine)
         else refused(
             answer.error_code,
             f'{request} for "{answer.name}"',

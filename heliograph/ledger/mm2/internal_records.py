@@ -126,7 +126,7 @@ def _parsed(parse: Callable[[bytes, bytes], R], key: bytes | None, value: bytes 
 
 
 def _refuse_negative(*numbers: int) -> None:
-    """Of partitions and offsets MirrorMaker 2 writes none, and of offsets it counts those below 0 as no translation."""
+    """Raise ValueError for a negative number: MirrorMaker 2 writes none, and reads such an offset as none."""
     if any(number < 0 or number > OFFSET_MAX for number in numbers):
         raise ValueError("no partition, or no offset")
 

@@ -125,7 +125,7 @@ class SyncStore:
             slots[here] = chosen
 
     def translate(self, offset: int) -> int | None:
-        """Where a group at this source offset goes on; None if no sync is known that is as old.
+        """Return where a group at this source offset goes on; None if no sync is as old.
 
         Never too far: from the nearest sync before the offset all that follows it is read again.
         """

@@ -12,7 +12,7 @@ from heliograph.ledger.records.untrusted_json import as_number, as_time_ms
 
 
 class PassKind(StrEnum):
-    """What is done to all groups of a flow again and again."""
+    """The kinds of passes over all groups of a flow."""
 
     COMMITS = "commits"
     """Their commits are read and kept in the ledger."""

@@ -43,12 +43,12 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What was copied of the source offsets [start, end), under one count."""
+    """The runs that one count copied of the source offsets [start, end)."""
 
     start: int
     end: int
     count: int
-    """Under which it was copied."""
+    """The number of the count that copied it."""
     target: int
     """The first run's target offset; without runs, the target's end at that time."""
     number: int
@@ -162,7 +162,7 @@ def encode_page(
 
 
 def pack_runs(start: int, target: int, runs: Sequence[Run]) -> bytes:
-    """Of each run the distance to the one before it, on either side, and its length."""
+    """Pack runs: each as its distance to the one before it, on either side, and its length."""
     packed = bytearray()
     for run in runs:
         for number in (run.source - start, run.target - target, run.length):

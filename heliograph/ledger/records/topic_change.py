@@ -13,7 +13,7 @@ from heliograph.ledger.records.untrusted_json import as_text
 
 
 class ChangeKind(StrEnum):
-    """What may have happened to a topic."""
+    """The kinds of changes to a topic."""
 
     GONE = "gone"
     MOVED = "leaders moved"

@@ -11,7 +11,7 @@ NAMED = 5
 
 
 class RefusedRecords:
-    """What was refused of one topic, by one reader of it."""
+    """Counts the records of one topic that one reader refused."""
 
     def __init__(self, topic: str = "") -> None:
         self.topic = topic
@@ -36,7 +36,7 @@ class RefusedRecords:
             self._last[partition] = end - 1
 
     def news(self) -> str:
-        """What to say of those that nobody was told of; empty if it is not time for that."""
+        """Return the message about records that were not reported yet; empty if it is not time for one."""
         if self.number < self._tell_at:
             return ""
         count, places = self.number - self._told, self._unnamed

@@ -120,7 +120,7 @@ def test_heartbeats_of_pairs_without_a_flow_change_at_once() -> None:
 def test_many_pairs_with_other_heartbeats_are_one_line() -> None:
     base = "clusters=A,B,C\n" + "".join(f"{alias}.bootstrap.servers={alias}:1\n" for alias in "ABC")
     changes = compare(parse_settings(base), parse_settings(f"{base}emit.heartbeats.interval.seconds=9"))
-    assert changes.applied == ("heartbeats of A->B, A->C, B->A, B->C, C->A, 1 more",)
+    assert changes.applied == ("heartbeats of A->B, A->C, B->A, B->C, C->A and 1 more",)
 
 
 @pytest.mark.parametrize(

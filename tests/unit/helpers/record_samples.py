@@ -51,6 +51,7 @@ def ledger_samples() -> list[Sample]:
         honest.CONTACT.encode(GROUP),
         honest.LOG_ENDS.encode(GROUP),
         honest.CHANGE.encode(GROUP),
+        honest.PASS.encode(GROUP),
         honest.GROUP.encode(GROUP),
         encode_page(GROUP, "foo", 7, 100, honest.PAGE),
         encode_page(GROUP, "foo", 7, 100, honest.PAGE, is_former=True),

@@ -24,7 +24,6 @@ from heliograph.kafka.admin.commits import Commit
 from heliograph.kafka.admin.groups import CLASSIC, GroupListing
 from heliograph.kafka.types import TopicPartition
 from heliograph.ledger.copy_names import Rank, claims_of, may_clash, names_of, plan_groups, plan_names
-from heliograph.ledger.translation import Translation
 from heliograph.preflight import topics as preflight
 from heliograph.preflight.applications import mirrored_topics
 from heliograph.recovery.choices import By
@@ -386,8 +385,8 @@ def test_the_carrier_tells_of_a_group_without_a_name_once(
 def test_checkpoints_and_offsets_have_the_name_on_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = Groups(EU, ["billing"], monkeypatch)
     groups.refresh()
-    groups.flow.ledger.partition(("t", 0)).entry = ENTRY.moved(target_offset=50)
-    monkeypatch.setattr(groups.carrier, "_translate", lambda where, offset: Translation(offset + 10))
+    copied = ENTRY.moved(n=40, source_offset=40, target_offset=50, run_source=0, run_target=10)
+    groups.flow.ledger.partition(("t", 0)).entry = copied
     where, remote = TopicPartition("t", 0), TopicPartition("A.t", 0)
     found = groups.carrier._standings({"billing": {where: Commit(5, "m")}}, {where: (remote, 0)})
     assert found == {("eu-billing", remote): GroupPosition(5, 15, "m", 50, is_exact=True)}

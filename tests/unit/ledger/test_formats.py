@@ -33,6 +33,7 @@ from heliograph.ledger.records.seen_group import GroupCommit, GroupMember, SeenG
 from heliograph.ledger.records.selection_seen import SelectionSeen
 from heliograph.ledger.records.standby import StandbyRecord
 from heliograph.ledger.records.table import is_foreign, parse_ledger
+from heliograph.ledger.records.throttle import Throttle
 from heliograph.ledger.records.topic_change import ChangeKind, TopicChange
 from heliograph.ledger.records.trouble import Trouble
 
@@ -128,6 +129,18 @@ REJECTED = Rejected(
     time_ms=1_700_000_000_000,
 )
 TROUBLE = Trouble(topic="foo", partition=1, code="DATA_LOST", text="x", final=True)
+KINDS = [
+    record.encode("g")
+    for record in (
+        *(LEASE, STANDBY, CONDITION, ACLS, CONTACT, PASS, LOG_ENDS, CHANGE, GROUP, WISH, ASKED, LOSS, TROUBLE),
+        EntryRecord(topic="foo", partition=7, entry=ENTRY),
+        PageRecord(topic="foo", partition=7, start=100, page=PAGE),
+        PageRecord(topic="foo", partition=7, start=100, page=PAGE, is_former=True),
+        ProducerClaim(token="t", producer_id=5, source_cluster_id="S", target_cluster_id="T"),
+        Throttle(cluster="B", client_id="c", muted_ms=2500, time_ms=1),
+        Order(owner="me", end_epoch=9),
+    )
+]
 
 
 @pytest.mark.parametrize(
@@ -308,6 +321,17 @@ def test_unexpected_json_in_the_ledger_is_passed_over(value: object) -> None:
     text = json.dumps(value).encode()
     assert parse_ledger("g", b'["entry","g","t",0]', text) is None
     assert parse_ledger("g", text, b'{"v":1}') is None
+
+
+@pytest.mark.parametrize("sample", KINDS, ids=lambda sample: json.loads(sample[0])[0])
+def test_a_key_with_an_element_too_few_or_too_many_is_passed_over_and_counted(
+    sample: tuple[bytes, bytes | None],
+) -> None:
+    key, value = json.loads(sample[0]), sample[1]
+    for changed in ([*key, "x"], key[:-1]):
+        ledger = Ledger(group_id="g")
+        assert ledger.take(json.dumps(changed).encode(), value, offset=1) is None
+        assert ledger.unreadable == 1
 
 
 def test_a_newer_ledger_version_is_passed_over() -> None:
