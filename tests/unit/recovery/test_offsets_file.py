@@ -90,9 +90,9 @@ def test_a_reset_is_taken_of_anything(partition: Any) -> None:
         ("[]", 'no list "offsets"'),
         ("{}", 'no list "offsets"'),
         ('{"offsets": {}}', 'no list "offsets"'),
-        ('{"offsets": [5]}', 'has to have the keys "partition" and "offset"'),
-        (json.dumps({"offsets": [{"partition": WHERE}]}), 'has to have the keys "partition" and "offset"'),
-        (body((WHERE, {"offset": 1}), (WHERE, {"offset": 2})), "stands there twice"),
+        ('{"offsets": [5]}', 'must have the keys "partition" and "offset"'),
+        (json.dumps({"offsets": [{"partition": WHERE}]}), 'must have the keys "partition" and "offset"'),
+        (body((WHERE, {"offset": 1}), (WHERE, {"offset": 2})), "is given twice"),
     ],
 )
 def test_a_file_of_another_shape_is_refused(text: str, fault: str) -> None:
@@ -132,6 +132,6 @@ def test_what_is_listed_can_be_set(positions: dict[tuple[str, int], int]) -> Non
 def test_names_that_the_source_does_not_have_are_told() -> None:
     given = [Given("t", 1, 5), Given("t", 2, 5), Given("u", 0, 5), Given("v", 0, None)]
     assert faulty_names(given, {"t": 2}) == [
-        "t has 2 partitions, and no 2",
+        "t has 2 partitions, no partition 2",
         'the topic "u" is unknown, or not mirrored',
     ]
