@@ -109,8 +109,8 @@ PROPERTY_RULES = [
         "long-interval",
         "refresh.topics.interval.seconds=600000",
         (
-            'warning f.properties:5:1: "refresh.topics.interval.seconds" is 6.9 days: '
-            "topics or groups created in between wait that long; the unit is seconds; if milliseconds are meant, write 600"
+            'warning f.properties:5:1: "refresh.topics.interval.seconds" is 6.9 days: topics or groups '
+            "created in between wait that long; the unit is seconds; if milliseconds are meant, write 600"
         ),
     ),
     (
@@ -125,7 +125,7 @@ PROPERTY_RULES = [
         "no-checkpoints",
         f"emit.checkpoints.enabled=false\nreplication.policy.class={IDENTITY}",
         (
-            "warning f.properties:4:1: A->B syncs no consumer group, yet its topics keep their names, as for a "
+            "warning f.properties:4:1: A->B syncs no consumer group, but its topics keep their names, as if for a "
             "failover; add a checkpointConnector, or set emit.checkpoints.enabled = true"
         ),
     ),
@@ -133,8 +133,8 @@ PROPERTY_RULES = [
         "sync-without-checkpoints",
         "emit.checkpoints.enabled=false\nsync.group.offsets.enabled=true",
         (
-            'warning f.properties:6:1: "sync.group.offsets.enabled" has no effect: A->B carries no consumer group '
-            "over; set emit.checkpoints.enabled = true"
+            'warning f.properties:6:1: "sync.group.offsets.enabled" has no effect: A->B syncs no consumer group; '
+            "set emit.checkpoints.enabled = true"
         ),
     ),
     (
@@ -149,7 +149,7 @@ PROPERTY_RULES = [
         "acls-not-copied",
         "A->B.sync.topic.acls.enabled=false\nA->B.sync.topic.acls.delete=true",
         (
-            'warning f.properties:6:1: "A->B.sync.topic.acls.delete" has no effect: A->B copies no access rules of '
+            'warning f.properties:6:1: "A->B.sync.topic.acls.delete" has no effect: A->B syncs no ACLs of '
             "topics; set sync.topic.acls.enabled = true"
         ),
     ),
@@ -218,7 +218,7 @@ PROPERTY_RULES = [
         "A->B.provenance.headers=true\nA->B.partition.remap=modulo",
         (
             "error f.properties:4:1: A->B: provenance.headers and partition.remap cannot be used together; give the "
-            "topics of both clusters as many partitions, and leave partition.remap out"
+            "topics the same number of partitions on both clusters, and remove partition.remap"
         ),
     ),
     # infos
@@ -285,8 +285,8 @@ RESOURCE_RULES = [
         "long-interval",
         "        refresh.topics.interval.seconds: 600000",
         (
-            'warning f.yaml:15:9: "refresh.topics.interval.seconds" is 6.9 days: what is new in between is not '
-            "mirrored; the unit is seconds; if milliseconds are meant, write 600"
+            'warning f.yaml:15:9: "refresh.topics.interval.seconds" is 6.9 days: topics or groups created '
+            "in between wait that long; the unit is seconds; if milliseconds are meant, write 600"
         ),
     ),
     ("old-name", "    topicsBlacklistPattern: x", 'warning f.yaml:15:5: "topicsBlacklistPattern" is an old name; '),

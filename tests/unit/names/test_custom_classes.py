@@ -225,8 +225,8 @@ def test_a_setting_that_a_filter_fails_for_is_not_copied_and_named() -> None:
     configs = {key: ConfigEntry("1", OF_TOPIC) for key in ("a", "bad", "no", "odd")}
     assert carried_configs(configs, sync) == {"a": "1"}
     assert [str(error) for error in unjudged_configs(configs, sync).values()] == [
-        "CONFIG: python:faulty.Wrong: accepts('bad') failed: ZeroDivisionError: no luck; mend the class",
-        "CONFIG: python:faulty.Wrong: accepts('odd') gave str, not True or False; mend the class",
+        "CONFIG: python:faulty.Wrong: accepts('bad') failed: ZeroDivisionError: no luck; fix the class",
+        "CONFIG: python:faulty.Wrong: accepts('odd') gave str, not True or False; fix the class",
     ]
 
 

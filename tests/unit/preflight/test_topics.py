@@ -90,7 +90,7 @@ def test_topics_beside_the_copies_that_cannot_be_made_are_a_warning(kind: str) -
 
 @pytest.mark.parametrize(
     ("here", "there", "verdict", "text"),
-    [(2, 2, PASS, "as many"), (4, 2, WARN, "it gets the missing ones at the start"), (2, 4, WARN, "stay empty")],
+    [(2, 2, PASS, "equal numbers"), (4, 2, WARN, "it gets the missing ones at the start"), (2, 4, WARN, "stay empty")],
 )
 def test_partition_counts(here: int, there: int, verdict: Verdict, text: str) -> None:
     [flow] = settings_of().enabled_flows
@@ -112,7 +112,7 @@ def test_equal_faults_of_many_topics_are_one_step() -> None:
     [
         ({}, {}, []),
         ({"max.message.bytes": "10"}, {"max.message.bytes": "10"}, []),
-        ({"max.message.bytes": "10"}, {"max.message.bytes": "9"}, ["takes 9 bytes, the source 10"]),
+        ({"max.message.bytes": "10"}, {"max.message.bytes": "9"}, ["accepts 9 bytes, the source 10"]),
         ({}, {"message.timestamp.type": "LogAppendTime"}, ["replaces timestamps"]),
         ({}, {"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": "5"}, ["replaces"]),
         ({}, {"message.timestamp.before.max.ms": "5"}, ["older than 5 ms"]),
