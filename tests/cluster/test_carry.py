@@ -307,7 +307,7 @@ def test_translate_refuses_a_living_group_and_names_an_unknown_one(carried: Carr
     assert "was never seen" in unknown.stderr
     nothing = carried.run("translate", "--from", "primary", "--groups", "nobody-.*", "-o", "csv")
     assert (nothing.returncode, nothing.stdout) == (1, "")
-    assert 'no group like "nobody-.*" has a place on "backup"' in nothing.stderr
+    assert 'no group that matches "nobody-.*" has a translated offset on "backup"' in nothing.stderr
     wrong = carried.run("translate", "--from", "nowhere", "--group", group)
     assert wrong.returncode == 2
     assert "the clusters are: primary, backup" in " ".join(wrong.stderr.replace("│", " ").split())

@@ -147,7 +147,7 @@ def test_limits_and_partition_counts_are_compared(
     create_topic(backup, f"primary.{topic}", 2, config=config)
     partitions, size, times = bad(checked(tmp_path, both, keys))
     assert (partitions.step, partitions.subject) == ("partitions", f"primary.{topic}")
-    assert "the target takes 1000000 bytes, the source 2000000" in size.what
+    assert "the target accepts 1000000 bytes, the source 2000000" in size.what
     assert "older than 1000 ms" in times.what
     grow_topic(backup, f"primary.{topic}", 6)
     assert "stay empty" in bad(checked(tmp_path, both, keys))[0].what

@@ -70,7 +70,7 @@ def test_what_nobody_foresaw_is_our_mistake_and_its_place_is_told() -> None:
     found = named(caught.value, where="a->b")
     assert isinstance(found, InternalError)
     assert re.match(
-        r"INTERNAL: a->b: ValueError: .*; our mistake, in ledger/mm2_records.py:\d+ \(_text\), "
+        r"INTERNAL: a->b: ValueError: .*; a bug in heliograph, in ledger/mm2_records.py:\d+ \(_text\), "
         r"called by ledger/mm2_records.py:\d+ \(encode\); please report",
         str(found),
     )
@@ -222,7 +222,7 @@ def test_no_side_loop_ends_the_driver_whatever_it_raises(
             assert life.is_ready
 
     asyncio.run(scenario())
-    assert 'INTERNAL: KeyError: "of nobody\'s"; our mistake' in caplog.text
+    assert 'INTERNAL: KeyError: "of nobody\'s"; a bug in heliograph' in caplog.text
 
 
 def test_rows_that_cannot_be_answered_are_named_and_the_flow_is_planned_again(
@@ -297,7 +297,7 @@ def test_status_shows_what_fails_beside_the_copying_and_no_longer_when_it_works(
     async def scenario() -> None:
         async with a_world() as world, led(world) as (_, life):
             await until(lambda: life.flow.ledger.condition and life.flow.ledger.condition.failing)
-            assert re.search(r'watching "a": INTERNAL: KeyError: \'x\'; our mistake', await trouble(world))
+            assert re.search(r'watching "a": INTERNAL: KeyError: \'x\'; a bug in heliograph', await trouble(world))
             fault.clear()
             await until(lambda: life.flow.ledger.condition and not life.flow.ledger.condition.failing)
             assert "watching" not in await trouble(world)

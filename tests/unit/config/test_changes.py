@@ -68,7 +68,7 @@ def test_what_needs_a_restart_is_named_and_not_applied(more: str, what: str) -> 
 def test_a_flow_that_is_gone_goes_on_until_a_restart() -> None:
     before = load("B->A.enabled = true\n")
     changes = compare(before, load())
-    assert changes.need_restart == ("B->A is gone",)
+    assert changes.need_restart == ("B->A was removed",)
     assert changes.settings == before
 
 

@@ -349,7 +349,7 @@ def load_or_reject(text: str, file: str, folder: Path) -> Loaded:
         return load(text, file, folder)
     except ConfigError as error:
         # The strategies know no rule that joins two keys: a cycle under identity naming, nothing enabled.
-        joined = ("cycle", "come back by", "push each other", "nothing to run", "contains the separator")
+        joined = ("cycle", "come back over", "push group offsets", "nothing to run", "contains the separator")
         assume(not any(words in str(error) for words in joined))
         raise
 

@@ -54,7 +54,7 @@ def test_a_cycle_under_kept_names_wants_marks_on_all_its_flows(names: tuple[str,
 def test_the_finding_names_file_line_way_and_remedy() -> None:
     [line] = findings(enabled(*RING) + IDENTITY)["identity-cycle"]
     assert line.startswith(
-        "f.properties:6:1: flows with identity naming form a cycle: A->B->C->A; records would go round for ever; "
+        "f.properties:6:1: flows with identity naming form a cycle: A->B->C->A; records would be copied for ever; "
         "set provenance.headers = true for A->B and B->C and C->A, or "
     )
 
@@ -113,7 +113,9 @@ def test_flows_that_another_process_runs_count_too() -> None:
 def test_a_mesh_would_bring_records_twice() -> None:
     names = [f"{one}->{other}" for one, other in permutations("ABC", 2)]
     lines = findings(enabled(*names) + IDENTITY + MARKS)["arrives-twice"]
-    assert any('records of "A" would reach "C" twice under the same name: by A->C and by A->B->C' in x for x in lines)
+    assert any(
+        'records of "A" would reach "C" twice with the same name: over A->C and over A->B->C' in x for x in lines
+    )
     assert "arrives-twice" not in findings(enabled(*names))
 
 
@@ -123,7 +125,7 @@ def test_groups_are_carried_one_way_only() -> None:
     assert "group-cycle" not in findings(text + "A->B.sync.group.offsets.enabled = true\n")
     both = text + "sync.group.offsets.enabled = true\n"
     [line] = findings(both)["group-cycle"]
-    assert "A->B->A writes what it has written itself" in line
+    assert "the flows A->B->A would push group offsets forward" in line
     assert "group-cycle" not in findings(both + "A->B.groups = east-.*\nB->A.groups = west-.*\n")
     assert "group-cycle" not in findings(both + "A->B.groups = east\nB->A.groups = west-.*\n")
     assert "group-cycle" in findings(both + "A->B.groups = west-1\nB->A.groups = west-.*\n")
@@ -157,18 +159,18 @@ def test_the_finding_says_what_to_switch_off() -> None:
     found = findings(enabled(*PAIR) + IDENTITY + MARKS)
     [line] = found["acl-cycle"]
     assert line == (
-        "f.properties:6:1: an access rule that is revoked on one cluster would be made again from the other: A->B->A "
-        "with sync.topic.acls.enabled all the way round; set sync.topic.acls.enabled = false for the flow to the "
-        "cluster where they are to be changed, or let their topics patterns have no name in common"
+        "f.properties:6:1: an ACL deleted on one cluster would be created again from the other: A->B->A "
+        "with sync.topic.acls.enabled in every flow of the cycle; set sync.topic.acls.enabled = false for the flow "
+        "into the cluster where they are changed, or give them topics patterns without a name in common"
     )
     [line] = findings(enabled(*CHAIN) + IDENTITY + MARKS)["config-cycle"]
-    assert "a setting that is changed on one cluster would be set back from the other: A->B->A, B->C->B with" in line
+    assert "a topic config changed on one cluster would be reset from the other: A->B->A, B->C->B with" in line
 
 
 def test_access_rules_of_groups_are_copied_one_way_only_whatever_topics_are_called() -> None:
     text = enabled(*PAIR) + "sync.group.acls.enabled = true\n"
     [line] = findings(text)["acl-cycle"]
-    assert "set sync.group.acls.enabled = false for the flow to" in line
+    assert "set sync.group.acls.enabled = false for the flow into" in line
     assert "acl-cycle" not in findings(text + "B->A.sync.group.acls.enabled = false\n")
     assert "acl-cycle" not in findings(text + "A->B.groups = east-.*\nB->A.groups = west-.*\n")
     rule = "A->B.group.rename.1.pattern = (.+)\nA->B.group.rename.1.replacement = eu-$1\n"
@@ -179,7 +181,7 @@ def test_one_flow_alone_gives_a_shared_topic_its_settings() -> None:
     """Two that mark their records may write to one topic."""
     text = enabled("A->B", "C->B") + IDENTITY
     [line] = findings(text + MARKS)["config-rivals"]
-    assert 'A->B and C->B would both set the settings of the same topics of "B", in turn' in line
+    assert 'A->B and C->B would both overwrite the configs of the same topics of "B"' in line
     assert "config-rivals" not in findings(text), "only one of them copies it"
     assert "config-rivals" not in findings(text + MARKS + f"C->B.{CONFIGS}")
     assert "config-rivals" not in findings(text + MARKS + "A->B.topics = a-.*\nC->B.topics = c-.*\n")
@@ -191,7 +193,7 @@ def test_names_that_grow_with_every_round_are_refused_with_marks_too() -> None:
     text = enabled(*PAIR) + "A->B." + IDENTITY
     for more in ("", MARKS):
         [line] = findings(text + more)["returning-topic"]
-        assert 'a topic such as "x" come back by A->B->A as "B.x", and go on under ever longer names' in line
+        assert 'a topic such as "x" come back over A->B->A as "B.x", and are copied on under ever longer names' in line
     assert "returning-topic" not in findings(text + "A->B.topics.exclude = B\\\\..*\n")
     assert "returning-topic" not in findings(text + "A->B.topics = orders\nB->A.topics = invoices\n")
 

@@ -67,8 +67,8 @@ PROPERTY_RULES = [
         "separator-in-alias",
         "replication.policy.separator=A",
         (
-            'error f.properties:5:1: alias "A" contains the separator "A", so remote topics cannot be told apart; '
-            "choose another alias or set replication.policy.separator"
+            'error f.properties:5:1: alias "A" contains the separator "A", so the source of a remote topic cannot be '
+            "told; choose another alias or set replication.policy.separator"
         ),
     ),
     (
@@ -83,8 +83,8 @@ PROPERTY_RULES = [
         "identity-cycle",
         f"B->A.enabled=true\nreplication.policy.class={IDENTITY}",
         (
-            "error f.properties:4:1: flows with identity naming form a cycle: A->B->A; records would go round for "
-            "ever; set provenance.headers = true for A->B and B->A, or let their topics patterns have no name in "
+            "error f.properties:4:1: flows with identity naming form a cycle: A->B->A; records would be copied for "
+            "ever; set provenance.headers = true for A->B and B->A, or give them topics patterns without a name in "
             "common, or give all of them the default policy"
         ),
     ),
@@ -109,8 +109,8 @@ PROPERTY_RULES = [
         "long-interval",
         "refresh.topics.interval.seconds=600000",
         (
-            'warning f.properties:5:1: "refresh.topics.interval.seconds" is 6.9 days: '
-            "what is new in between is not mirrored; the unit is seconds; if milliseconds are meant, write 600"
+            'warning f.properties:5:1: "refresh.topics.interval.seconds" is 6.9 days: topics or groups '
+            "created in between wait that long; the unit is seconds; if milliseconds are meant, write 600"
         ),
     ),
     (
@@ -118,14 +118,14 @@ PROPERTY_RULES = [
         "A->B.refresh.groups.interval.seconds=86401",
         (
             'warning f.properties:5:1: "A->B.refresh.groups.interval.seconds" is 1.0 days: '
-            "what is new in between is not mirrored; the unit is seconds"
+            "topics or groups created in between wait that long; the unit is seconds"
         ),
     ),
     (
         "no-checkpoints",
         f"emit.checkpoints.enabled=false\nreplication.policy.class={IDENTITY}",
         (
-            "warning f.properties:4:1: A->B carries no consumer group over, yet its topics keep their names, as for a "
+            "warning f.properties:4:1: A->B syncs no consumer group, but its topics keep their names, as if for a "
             "failover; add a checkpointConnector, or set emit.checkpoints.enabled = true"
         ),
     ),
@@ -133,15 +133,15 @@ PROPERTY_RULES = [
         "sync-without-checkpoints",
         "emit.checkpoints.enabled=false\nsync.group.offsets.enabled=true",
         (
-            'warning f.properties:6:1: "sync.group.offsets.enabled" has no effect: A->B carries no consumer group '
-            "over; set emit.checkpoints.enabled = true"
+            'warning f.properties:6:1: "sync.group.offsets.enabled" has no effect: A->B syncs no consumer group; '
+            "set emit.checkpoints.enabled = true"
         ),
     ),
     (
         "acls-not-copied",
         "sync.topic.acls.enabled=false\nwrite.on.failover=true",
         (
-            'warning f.properties:6:1: "write.on.failover" has no effect: A->B copies no access rules of topics; '
+            'warning f.properties:6:1: "write.on.failover" has no effect: A->B syncs no ACLs of topics; '
             "set sync.topic.acls.enabled = true"
         ),
     ),
@@ -149,7 +149,7 @@ PROPERTY_RULES = [
         "acls-not-copied",
         "A->B.sync.topic.acls.enabled=false\nA->B.sync.topic.acls.delete=true",
         (
-            'warning f.properties:6:1: "A->B.sync.topic.acls.delete" has no effect: A->B copies no access rules of '
+            'warning f.properties:6:1: "A->B.sync.topic.acls.delete" has no effect: A->B syncs no ACLs of '
             "topics; set sync.topic.acls.enabled = true"
         ),
     ),
@@ -157,15 +157,15 @@ PROPERTY_RULES = [
         "translation-without-syncs",
         "A->B.emit.offset-syncs.enabled=false\nA->B.offset.translation=mm2",
         (
-            'warning f.properties:6:1: "A->B.offset.translation" = mm2 translates nothing: A->B writes no offset '
-            "syncs; set emit.offset-syncs.enabled = true, or leave the translation to the ledger"
+            'warning f.properties:6:1: "A->B.offset.translation" = mm2 translates no offset: A->B writes no offset-'
+            "syncs; set emit.offset-syncs.enabled = true, or remove offset.translation"
         ),
     ),
     (
         "no-checkpoints",
         "B->A.enabled=true\nB->A.sync.group.offsets.enabled=true\nA->B.emit.checkpoints.enabled=false",
         (
-            "warning f.properties:4:1: A->B carries no consumer group over, yet other flows of the file do; "
+            "warning f.properties:4:1: A->B syncs no consumer group, but other flows of the file do; "
             "add a checkpointConnector, or set emit.checkpoints.enabled = true"
         ),
     ),
@@ -182,13 +182,13 @@ PROPERTY_RULES = [
         "A->B.groups=[[:alpha:]]+",
         (
             'warning f.properties:5:1: "A->B.groups": Java reads "[[:alpha:]]" as a set of letters; '
-            "write \\p{Alpha} and its like"
+            "write \\p{Alpha} or a similar class"
         ),
     ),
     (
         "blank-in-pattern",
         "topics.exclude=a b",
-        'warning f.properties:5:1: "topics.exclude": "a b" has a blank, which no name has',
+        'warning f.properties:5:1: "topics.exclude": "a b" has a space, which no name contains',
     ),
     (
         "old-name",
@@ -198,7 +198,7 @@ PROPERTY_RULES = [
     (
         "wrong-place",
         "producer.acks=all",
-        'warning f.properties:5:1: "producer.acks" has no effect at this place; write <target>.producer.acks',
+        'warning f.properties:5:1: "producer.acks" has no effect here; write <target>.producer.acks',
     ),
     (
         "given-twice",
@@ -218,7 +218,7 @@ PROPERTY_RULES = [
         "A->B.provenance.headers=true\nA->B.partition.remap=modulo",
         (
             "error f.properties:4:1: A->B: provenance.headers and partition.remap cannot be used together; give the "
-            "topics of both clusters as many partitions, and leave partition.remap out"
+            "topics the same number of partitions on both clusters, and remove partition.remap"
         ),
     ),
     # infos
@@ -233,12 +233,12 @@ PROPERTY_RULES = [
     (
         "many-replicas",
         "A->B.replication.factor=4",
-        'info f.properties:5:1: "A->B.replication.factor" = 4 is above the usual 3',
+        'info f.properties:5:1: "A->B.replication.factor" = 4 is unusually high; 3 is usual',
     ),
     (
         "many-replicas",
         "offset.storage.replication.factor=5",
-        'info f.properties:5:1: "offset.storage.replication.factor" = 5 is above the usual 3',
+        'info f.properties:5:1: "offset.storage.replication.factor" = 5 is unusually high; 3 is usual',
     ),
     ("no-effect", "B.producer.acks=1", 'info f.properties:5:1: "B.producer.acks" has no effect: '),
 ]
@@ -285,8 +285,8 @@ RESOURCE_RULES = [
         "long-interval",
         "        refresh.topics.interval.seconds: 600000",
         (
-            'warning f.yaml:15:9: "refresh.topics.interval.seconds" is 6.9 days: what is new in between is not '
-            "mirrored; the unit is seconds; if milliseconds are meant, write 600"
+            'warning f.yaml:15:9: "refresh.topics.interval.seconds" is 6.9 days: topics or groups created '
+            "in between wait that long; the unit is seconds; if milliseconds are meant, write 600"
         ),
     ),
     ("old-name", "    topicsBlacklistPattern: x", 'warning f.yaml:15:5: "topicsBlacklistPattern" is an old name; '),

@@ -81,8 +81,8 @@ def test_either_half_of_a_rule_may_come_from_outside(monkeypatch: pytest.MonkeyP
             '"A->B.topic.rename.1.pattern" has no replacement; write A->B.topic.rename.1.replacement',
         ),
         ("group.rename.2.replacement = a", '"group.rename.2.replacement" has no pattern; write group.rename.2.pattern'),
-        ("topic.rename.x.pattern = a", '"topic.rename.x.pattern" is no part of a rule; write topic.rename.1.pattern'),
-        ("topic.rename.1.patern = a", '"topic.rename.1.patern" is no part of a rule'),
+        ("topic.rename.x.pattern = a", '"topic.rename.x.pattern" is not part of a rule; write topic.rename.1.pattern'),
+        ("topic.rename.1.patern = a", '"topic.rename.1.patern" is not part of a rule'),
         (rule("(a", "x"), '"A->B.topic.rename.1.pattern": pattern "(a" cannot be used: ( is not closed'),
         (rule("a", "$1"), '"A->B.topic.rename.1.replacement": replacement "$1" cannot be used: the pattern has no'),
         (rule("a", "x") + "A->B.topic.rename.01.pattern = b", "there is another rule 1"),
@@ -105,16 +105,16 @@ def test_a_rule_with_a_fault_is_named(more: str, expected: str) -> None:
 def test_a_rule_that_cannot_be_turned_round_is_found_with_its_reason_and_its_cost() -> None:
     [line] = said("one-way-rename", BASE + rule("a|b", "x"))
     assert line.startswith('warning f.properties:5:1: "A->B.topic.rename.1.pattern": its pattern has alternatives')
-    assert "nobody can tell from the names of its copies where they came from" in line
+    assert "its copies' names do not show where they came from" in line
     [line] = said("one-way-rename", BASE + rule("a|b", "x", of="group"))
-    assert "by checkpoints its groups are known under their names on the target alone" in line
+    assert "checkpoints show its groups only under their names on the target" in line
     assert said("one-way-rename", BASE + rule("a-(.*)", "$1")) == []
 
 
 def test_where_flows_form_a_cycle_a_rule_must_be_turned_round() -> None:
     text = BASE + rule("a|b", "x") + "B->A.enabled = true\n"
     [line] = said("one-way-cycle", text)
-    assert line.startswith('error f.properties:4:1: A->B is part of a cycle, and its rule "a|b" cannot be turned round')
+    assert line.startswith('error f.properties:4:1: A->B is part of a cycle, and its rule "a|b" cannot be reversed')
     assert said("one-way-cycle", BASE + rule("a|b", "x")) == []
     assert said("one-way-cycle", BASE + rule("(a|b)", "x-$1") + "B->A.enabled = true\n") == []
 

@@ -37,7 +37,7 @@ def test_lost_indentation_that_is_no_yaml_is_refused_at_its_line() -> None:
         inspect("broken/lost-indentation.yaml")
     line = line_of("lost-indentation.yaml", "bootstrapServers")
     assert f"lost-indentation.yaml:{line}:" in caught.value.where
-    assert "look at the indentation" in caught.value.remedy
+    assert "check the indentation" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -45,21 +45,21 @@ def test_lost_indentation_that_is_no_yaml_is_refused_at_its_line() -> None:
     [("name", "metadata"), ("connectCluster", "spec"), ("clusters", "spec"), ("mirrors", "spec")],
 )
 def test_field_without_its_indentation_is_named_with_its_level(key: str, level: str) -> None:
-    text = f'"{key}" is not a field of the document; it belongs into {level}: look at the indentation'
+    text = f'"{key}" is not a field of the document; it belongs to {level}: check the indentation'
     assert (line_of("flush-left.yaml", key), text) in errors_of("flush-left.yaml")
 
 
 @pytest.mark.parametrize(
     ("key", "parent", "hint"),
     [
-        ("trustedCertificates", "spec.clusters[0]", "it belongs into tls: look at the indentation"),
+        ("trustedCertificates", "spec.clusters[0]", "it belongs to tls: check the indentation"),
         ("authentiation", "spec.clusters[1]", 'did you mean "authentication"?'),
-        ("targetCluster", "spec", "it belongs into a mirror: look at the indentation"),
-        ("sourceConnector", "spec", "it belongs into a mirror: look at the indentation"),
+        ("targetCluster", "spec", "it belongs to a mirror: check the indentation"),
+        ("sourceConnector", "spec", "it belongs to a mirror: check the indentation"),
         (
             "targetConnector",
             "spec",
-            'did you mean "heartbeatConnector" of a mirror? look at the indentation',
+            'did you mean "heartbeatConnector" of a mirror? check the indentation',
         ),
     ],
 )
@@ -93,12 +93,12 @@ def test_mirror_without_a_connector_is_refused() -> None:
     name = "no-connector.yaml"
     (first, no_connector), (second, enabled) = errors_of(name)
     assert (first, second) == (line_of(name, "- sourceCluster"), line_of(name, "target.enabled"))
-    assert "no connector is enabled for the flow es-src->es-tgt, so nothing would be mirrored" in no_connector
+    assert "no connector is enabled for the flow es-src->es-tgt, so nothing is mirrored" in no_connector
     assert 'write "sourceConnector: {}"' in no_connector
     assert enabled.startswith(
-        '"target.enabled" is not a field of spec.mirrors[0]; a key with a dot belongs into "config"'
+        '"target.enabled" is not a field of spec.mirrors[0]; a key with a dot belongs to "config"'
     )
-    assert "look at the indentation" in enabled
+    assert "check the indentation" in enabled
 
 
 def test_mirror_to_another_cluster_than_its_own_is_refused() -> None:
@@ -117,7 +117,7 @@ def test_connect_cluster_that_is_no_alias_is_refused() -> None:
 
 def test_mirror_maker_of_version_1_is_answered_with_its_equivalent(tmp_path: Path) -> None:
     ((_, text),) = errors_of("mirror-maker-1.yaml")
-    assert "this is a KafkaMirrorMaker, version 1, which is not run here" in text
+    assert "this is a KafkaMirrorMaker, version 1, which is not supported" in text
     equivalent = tmp_path / "equivalent.properties"
     equivalent.write_text(text.partition(":")[2])
     (flow,) = inspect_file(equivalent).valid_settings().flows

@@ -210,7 +210,7 @@ def test_absent_connectors_of_a_region_are_named() -> None:
         f"{source}->europe has no {what}"
         for source in (NA, SA)
         for what in (
-            "MirrorCheckpointConnector: no consumer group is carried over",
+            "MirrorCheckpointConnector: no consumer group is synced",
             "MirrorHeartbeatConnector: no heartbeats are written",
         )
     ]

@@ -323,7 +323,7 @@ def test_bad_addresses(text: str) -> None:
         ("B.value.converter=org.apache.kafka.connect.json.JsonConverter", "is refused"),
         ("topic.filter.class=com.example.Mine", "DefaultTopicFilter, or python:module.Class for a class of your own"),
         ("B.producer.interceptor.classes=x", "is refused"),
-        ("topic.rename.1.from=x", '"topic.rename.1.from" is no part of a rule; write topic.rename.1.pattern and'),
+        ("topic.rename.1.from=x", '"topic.rename.1.from" is not part of a rule; write topic.rename.1.pattern and'),
         ("provenance.headers=yes", "must be true or false"),
         ("replication.policy.class=com.example.Mine", "must be one of org.apache.kafka.connect.mirror.Default"),
         ("A->B.topics=*x", '"A->B.topics": pattern "*x" cannot be used'),
@@ -397,7 +397,7 @@ def test_a_key_that_resembles_none_is_a_warning() -> None:
 )
 def test_key_that_mm2_ignores_at_its_place_gives_the_right_place(more: str, hint: str) -> None:
     [warning] = load(more).warnings
-    assert str(warning) == f'mm2.properties:5:1: "{more.partition("=")[0]}" has no effect at this place; {hint}'
+    assert str(warning) == f'mm2.properties:5:1: "{more.partition("=")[0]}" has no effect here; {hint}'
 
 
 def test_keys_without_effect_are_noted_with_their_place() -> None:

@@ -96,7 +96,7 @@ def test_rules_come_before_the_flows_own_start_by_number(more: str, points: list
     ("more", "fault"),
     [
         ("A->B.start.position = soon\n", '"A->B.start.position" must be earliest'),
-        ("start.position = 0:5\n", '"start.position" has offsets, which differ from topic to topic'),
+        ("start.position = 0:5\n", '"start.position" has offsets, which only make sense for single topics'),
         ("start.position.1.topics = x\n", '"start.position.1.topics" has no start.position.1.from beside it'),
         ("start.position.1.from = latest\n", '"start.position.1.from" has no start.position.1.topics beside it'),
         ("start.position.1.topics = (\nstart.position.1.from = latest\n", '"start.position.1.topics": '),

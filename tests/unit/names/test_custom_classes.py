@@ -139,7 +139,7 @@ def test_rules_come_before_a_policy_of_ones_own() -> None:
         ("python:no_such_module_here.X", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module"),
         ("python:faulty.Absent", 'the module "faulty" has no class "Absent"'),
         ("python:faulty.thing", 'the module "faulty" has no class "thing"'),
-        ("python:faulty.NoArguments", "python:faulty.NoArguments cannot be made: TypeError"),
+        ("python:faulty.NoArguments", "python:faulty.NoArguments cannot be created: TypeError"),
         ("python:faulty.Nothing", "lacks format_remote_topic, topic_source, upstream_topic, original_topic"),
         ("python:faulty", '"python:faulty" names no class; write python:module.Class'),
         ("python:", '"python:" names no class'),
@@ -225,8 +225,8 @@ def test_a_setting_that_a_filter_fails_for_is_not_copied_and_named() -> None:
     configs = {key: ConfigEntry("1", OF_TOPIC) for key in ("a", "bad", "no", "odd")}
     assert carried_configs(configs, sync) == {"a": "1"}
     assert [str(error) for error in unjudged_configs(configs, sync).values()] == [
-        "CONFIG: python:faulty.Wrong: accepts('bad') failed: ZeroDivisionError: no luck; mend the class",
-        "CONFIG: python:faulty.Wrong: accepts('odd') gave str, not True or False; mend the class",
+        "CONFIG: python:faulty.Wrong: accepts('bad') failed: ZeroDivisionError: no luck; fix the class",
+        "CONFIG: python:faulty.Wrong: accepts('odd') gave str, not True or False; fix the class",
     ]
 
 

@@ -331,7 +331,7 @@ def test_a_listener_that_wants_a_login() -> None:
             fake.cut_next(3, after=False, times=9)
             step = failure(await looked(fake.bootstrap[0]))
             assert step.step == "round trip"
-            assert "may want a login" in step.what
+            assert "may require a login" in step.what
             assert "SASL_PLAINTEXT" in step.remedy
 
     asyncio.run(test())

@@ -83,14 +83,14 @@ def test_topics_beside_the_copies_that_cannot_be_made_are_a_warning(kind: str) -
     [flow] = settings_of(f"{kind}.topic.replication.factor = 2\n").enabled_flows
     good, bad = topics.check_factors(flow, catalogue(["t"]), catalogue())
     assert (good.verdict, bad.verdict) == (PASS, WARN)
-    assert f'cannot be made: it needs 2 brokers, and "{"A" if kind == "offset-syncs" else "B"}" has 1' in bad.what
+    assert f'cannot be created: it needs 2 brokers, and "{"A" if kind == "offset-syncs" else "B"}" has 1' in bad.what
     assert f"lower {kind}.topic.replication.factor" in bad.remedy
     assert len(topics.check_factors(flow, catalogue(["t"], brokers=2), catalogue(brokers=2))) == 1
 
 
 @pytest.mark.parametrize(
     ("here", "there", "verdict", "text"),
-    [(2, 2, PASS, "as many"), (4, 2, WARN, "grown at the start"), (2, 4, WARN, "stay empty")],
+    [(2, 2, PASS, "equal numbers"), (4, 2, WARN, "it gets the missing ones at the start"), (2, 4, WARN, "stay empty")],
 )
 def test_partition_counts(here: int, there: int, verdict: Verdict, text: str) -> None:
     [flow] = settings_of().enabled_flows
@@ -112,7 +112,7 @@ def test_equal_faults_of_many_topics_are_one_step() -> None:
     [
         ({}, {}, []),
         ({"max.message.bytes": "10"}, {"max.message.bytes": "10"}, []),
-        ({"max.message.bytes": "10"}, {"max.message.bytes": "9"}, ["takes 9 bytes, the source 10"]),
+        ({"max.message.bytes": "10"}, {"max.message.bytes": "9"}, ["accepts 9 bytes, the source 10"]),
         ({}, {"message.timestamp.type": "LogAppendTime"}, ["replaces timestamps"]),
         ({}, {"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": "5"}, ["replaces"]),
         ({}, {"message.timestamp.before.max.ms": "5"}, ["older than 5 ms"]),
@@ -199,7 +199,7 @@ def test_two_sources_of_one_target_topic_fail() -> None:
     step = only(topics.check_collisions(both.enabled_flows, catalogues))
     assert (step.verdict, step.what) == (
         PASS,
-        "3 target topics, each with one source, but 1 with several, whose records carry their origin",
+        "3 target topics, each with one source, but 1 with several, whose records have provenance headers",
     )
 
 

@@ -86,13 +86,13 @@ def test_a_reset_is_taken_of_anything(partition: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("{", "no JSON"),
-        ("[]", 'no list "offsets"'),
-        ("{}", 'no list "offsets"'),
-        ('{"offsets": {}}', 'no list "offsets"'),
-        ('{"offsets": [5]}', 'has to have the keys "partition" and "offset"'),
-        (json.dumps({"offsets": [{"partition": WHERE}]}), 'has to have the keys "partition" and "offset"'),
-        (body((WHERE, {"offset": 1}), (WHERE, {"offset": 2})), "stands there twice"),
+        ("{", "not valid JSON"),
+        ("[]", 'list "offsets" is missing'),
+        ("{}", 'list "offsets" is missing'),
+        ('{"offsets": {}}', 'list "offsets" is missing'),
+        ('{"offsets": [5]}', 'must have the keys "partition" and "offset"'),
+        (json.dumps({"offsets": [{"partition": WHERE}]}), 'must have the keys "partition" and "offset"'),
+        (body((WHERE, {"offset": 1}), (WHERE, {"offset": 2})), "is given twice"),
     ],
 )
 def test_a_file_of_another_shape_is_refused(text: str, fault: str) -> None:
@@ -113,11 +113,11 @@ def test_columns_of_a_csv_file_say_what_they_mean() -> None:
     assert read("topic,partition,offset\nt,7,41\nu,0,\n", "x.csv") == [Given("t", 7, 42), Given("u", 0, None)]
     assert read("flow,topic,partition,position,by\nA->B,t,7,42,set\n", "X.CSV") == [Given("t", 7, 42)]
     for text, fault in (
-        ("t,7,41\n", "has to name the columns"),
+        ("t,7,41\n", "must name the columns"),
         ("topic,partition,offset\nt,seven,41\n", "value \"seven\" for the 'partition' key, which must be"),
         ("cluster,topic,partition,offset\nC,t,7,41\n", 'is of the cluster "C"'),
         ("topic,partition,position\nt,7,-2\n", "value -2 for the 'position' key, which cannot be negative"),
-        ("", "has to name the columns"),
+        ("", "must name the columns"),
     ):
         with pytest.raises(ConfigError, match=fault):
             read(text, "x.csv")
@@ -132,6 +132,6 @@ def test_what_is_listed_can_be_set(positions: dict[tuple[str, int], int]) -> Non
 def test_names_that_the_source_does_not_have_are_told() -> None:
     given = [Given("t", 1, 5), Given("t", 2, 5), Given("u", 0, 5), Given("v", 0, None)]
     assert faulty_names(given, {"t": 2}) == [
-        "t has 2 partitions, and no 2",
+        "t has 2 partitions, no partition 2",
         'the topic "u" is unknown, or not mirrored',
     ]

@@ -292,7 +292,7 @@ def test_whoever_is_overtaken_while_writing_writes_no_wish(monkeypatch: pytest.M
     [
         (to_point("x", None, 1), 'the topic "x" is unknown, or not mirrored'),
         (to_point("a.t", None, 1), 'the topic "a.t" is unknown'),
-        (to_point("t", 2, 1), "t has 2 partitions, and no 2"),
+        (to_point("t", 2, 1), "t has 2 partitions, no partition 2"),
         (to_given([Given("x", 0, 1)]), 'the topic "x" is unknown'),
         (to_nothing("x", None), 'the topic "x" is unknown'),
     ],

@@ -533,7 +533,7 @@ def test_a_diff_tells_what_would_be_changed_and_that_nothing_is_without_config_s
         "a->b  t      a.t           retention.ms  1       7       set",
         "1 setting of 1 topic would be changed",
     ]
-    assert captured.err == "a->b: sync.topic.configs.enabled is false: none of its settings is changed\n"
+    assert captured.err == "a->b: sync.topic.configs.enabled is false: no topic config is changed\n"
 
 
 def test_a_diff_without_the_source_fails(
@@ -546,7 +546,7 @@ def test_a_diff_without_the_source_fails(
     assert run("topics", str(config)) == 0
     assert "90 s ago" in capsys.readouterr().out
     assert run("topics", str(config), "--diff") == 1
-    assert 'a->b: "a" does not answer: its settings cannot be compared' in capsys.readouterr().err
+    assert 'a->b: "a" does not answer: topic configs cannot be compared' in capsys.readouterr().err
 
 
 def test_an_unknown_flow_is_a_bad_argument(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,7 @@ def test_field_of_the_other_layout_is_said_to_have_no_effect(text: str, field: s
 
 def test_storage_field_of_v1_does_not_belong_into_an_old_cluster() -> None:
     (error,) = errors(with_target("groupId: mine"))
-    assert '"groupId" is not a field of spec.clusters[1]; it belongs into spec.target of v1' in error
+    assert '"groupId" is not a field of spec.clusters[1]; it belongs to spec.target of v1' in error
 
 
 def test_several_documents_give_all_their_flows() -> None:
@@ -98,7 +98,7 @@ def test_unrelated_document_is_passed_over_with_a_note() -> None:
     loaded = inspect(f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: x\n---\n{OLD}---\n")
     (note,) = of(loaded, "other-document")
     assert (note.severity, note.place.line if note.place else 0) == (Severity.INFO, 1)
-    assert 'kind "Secret" (v1) is passed over' in note.what
+    assert 'kind "Secret" (v1) is ignored' in note.what
     assert len(loaded.valid_settings().flows) == 1
 
 
@@ -260,10 +260,10 @@ def test_misspelt_field_is_refused_with_its_nearest_name(text: str, error: str) 
     ("text", "error"),
     [
         (with_mirror("sourceConnector: {}\ntasksMax: 1"), '"tasksMax" is not a field of spec.mirrors[0]; it belongs'),
-        (with_mirror("sourceConnector: {}\nreplication.factor: 1"), 'a key with a dot belongs into "config"'),
-        (with_spec("tls: {}"), '"tls" is not a field of spec; it belongs into a cluster: look at the indentation'),
-        (OLD + "mirrors: []\n", '"mirrors" is not a field of the document; it belongs into spec'),
-        (with_spec("sourceConector: {}"), 'did you mean "sourceConnector" of a mirror? look at the indentation'),
+        (with_mirror("sourceConnector: {}\nreplication.factor: 1"), 'a key with a dot belongs to "config"'),
+        (with_spec("tls: {}"), '"tls" is not a field of spec; it belongs to a cluster: check the indentation'),
+        (OLD + "mirrors: []\n", '"mirrors" is not a field of the document; it belongs to spec'),
+        (with_spec("sourceConector: {}"), 'did you mean "sourceConnector" of a mirror? check the indentation'),
         (OLD.replace("    sourceConnector: {}", "    sourceConnector: x"), "must have fields of its own"),
         (OLD.replace("  - sourceCluster: A\n    target", "    sourceCluster: A\n    target"), "must be a list"),
     ],
@@ -404,7 +404,7 @@ def test_block_without_a_value_is_warned_of() -> None:
 )  # fmt: skip
 def test_forbidden_key_of_a_cluster_is_named(key: str) -> None:
     loaded = inspect(with_target(f"config:\n  {key}: x"))
-    assert [warning.what for warning in of(loaded, "wrong-place")] == [f'"{key}" has no effect at this place']
+    assert [warning.what for warning in of(loaded, "wrong-place")] == [f'"{key}" has no effect here']
     assert key not in loaded.valid_settings().clusters["B"].properties
 
 
