@@ -17,7 +17,7 @@ from heliograph.ledger.records.group_pass import PassKind
 from heliograph.ledger.store import read_ledgers
 
 T = TypeVar("T")
-_PASS = re.compile(r"([\d,]+) groups carried in ([\d.]+) s")
+_PASS = re.compile(r"([\d,]+) groups synced in ([\d.]+) s")
 _LOOK_S = 0.2
 
 
