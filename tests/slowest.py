@@ -33,7 +33,27 @@ LONGEST_FIRST = (
 )
 """Files that take a minute and more: processes that share the files end together when these come first."""
 
-SLOW_UNIT_TESTS: frozenset[str] = frozenset()
+SLOW_UNIT_TESTS = frozenset(
+    {
+        "test_a_bare_interpreter_loads_a_lane_from_what_is_packed",
+        "test_a_mesh_of_many_clusters_is_looked_through_in_time",
+        "test_a_skipped_test_fails_the_run_only_if_asked",
+        "test_a_thousand_flows_load_in_a_second",
+        "test_after_a_crash_partitions_settle_a_few_at_a_time_and_all_of_them_go_on",
+        "test_commands_from_the_shell",
+        "test_copying_gives_exactly_what_a_reader_sees",
+        "test_damaged_answers_are_harmless_or_typed_errors",
+        "test_damaged_records_are_refused_or_harmless",
+        "test_document_of_the_commands_is_not_stale",
+        "test_every_error_that_is_raised_has_a_heading_in_the_runbook",
+        "test_lanes_outlive_damaged_answers_and_copy_every_record_once",
+        "test_leaving_a_broker_costs_each_partition_the_same_however_many_there_are",
+        "test_mutated_files_load_or_say_what_is_wrong",
+        "test_nothing_is_asked_for_that_a_lane_does_not_import",
+        "test_reencode_equals_the_model",
+        "test_the_chunks_hold_exactly_the_records_from_the_position_on",
+    }
+)
 """Tests of tests/unit that take over two seconds: they get the marker `slow`, and `make test-fast` leaves them out."""
 
 _MOST = 25
