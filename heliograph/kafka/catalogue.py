@@ -15,7 +15,7 @@ from uuid import UUID
 from heliograph.kafka.types import BrokerAddress, TopicPartition, may_be_same_topic
 
 UNKNOWN_EPOCH = -1
-UNHEARD = -2
+UNNAMED_LEADER = -2
 """Stands for a leader that no broker has named yet, although its epoch was seen elsewhere."""
 
 
@@ -66,17 +66,17 @@ class Catalogue:
         known = self.leader_epoch_of(*where)
         return meta is not None and UNKNOWN_EPOCH < known < epoch and may_be_same_topic(meta.topic_id.hex, topic_id)
 
-    def is_unheard(self, where: TopicPartition) -> bool:
+    def has_unnamed_leader(self, where: TopicPartition) -> bool:
         """Return whether no broker has named the leader of the epoch that was seen."""
         meta = self.topics.get(where.topic)
         is_there = meta is not None and where.partition < len(meta.partitions)
-        return is_there and self.topics[where.topic].partitions[where.partition].leader == UNHEARD
+        return is_there and self.topics[where.topic].partitions[where.partition].leader == UNNAMED_LEADER
 
     def with_epoch(self, where: TopicPartition, epoch: int) -> Catalogue:
         """Return a catalogue in which the partition has a leader of that epoch, on a broker not known yet."""
         meta = self.topics[where.topic]
         partitions = list(meta.partitions)
-        partitions[where.partition] = partitions[where.partition]._replace(leader=UNHEARD, leader_epoch=epoch)
+        partitions[where.partition] = partitions[where.partition]._replace(leader=UNNAMED_LEADER, leader_epoch=epoch)
         return replace(self, topics={**self.topics, where.topic: meta._replace(partitions=tuple(partitions))})
 
 

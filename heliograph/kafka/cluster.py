@@ -28,7 +28,15 @@ from heliograph.errors import (
     UnsupportedVersion,
 )
 from heliograph.kafka import messages
-from heliograph.kafka.catalogue import UNHEARD, UNKNOWN_EPOCH, Catalogue, PartitionMeta, TopicMeta, outdated, with_known
+from heliograph.kafka.catalogue import (
+    UNKNOWN_EPOCH,
+    UNNAMED_LEADER,
+    Catalogue,
+    PartitionMeta,
+    TopicMeta,
+    outdated,
+    with_known,
+)
 from heliograph.kafka.connection import REQUEST_TIMEOUT_S, BufferPool, Connection, open_connection
 from heliograph.kafka.error_codes import Code, error_name, is_retriable
 from heliograph.kafka.security.client_security import PLAINTEXT, Security
@@ -145,7 +153,7 @@ class Cluster:
                 error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
             )
         leader, epoch = meta.partitions[partition].leader, meta.partitions[partition].leader_epoch
-        if leader == UNHEARD:
+        if leader == UNNAMED_LEADER:
             return BrokerRefused(
                 f"{what}: no broker names the partition's leader of epoch {epoch}, only older ones",
                 where=where,
@@ -271,8 +279,8 @@ class Cluster:
         for where, epoch, topic_id in seen:
             self.saw_epoch(where, epoch, topic_id)
             partitions.add(where)
-        if unheard := {where.topic for where in partitions if self.catalogue.is_unheard(where)}:
-            await self.refresh(unheard)
+        if unnamed := {where.topic for where in partitions if self.catalogue.has_unnamed_leader(where)}:
+            await self.refresh(unnamed)
 
     async def _believable(self, wanted: Sequence[str] | None, informant: BrokerAddress, told: Catalogue) -> Catalogue:
         """Return the catalogue to use when a broker names older leaders than are known: ask the other brokers.
