@@ -39,11 +39,6 @@ _BROKER_DEFAULTS = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "5",
 }
-_KRAFT_DEFAULTS = {
-    # A broker that was killed comes back when the session of the one before it is over: 9 s by Kafka's default.
-    "broker.session.timeout.ms": "4000",
-    "broker.heartbeat.interval.ms": "500",
-}
 _KAFKA_4_DEFAULTS = {
     "group.coordinator.threads": "1",
     "share.coordinator.threads": "1",
@@ -226,7 +221,6 @@ def _kraft_mode(
 ) -> dict[str, str]:
     voters = ",".join(f"{node_id}@127.0.0.1:{inner}" for node_id, inner in enumerate(voter_ports, start=1))
     return {
-        **_KRAFT_DEFAULTS,
         "process.roles": "broker,controller",
         "node.id": str(broker_id),
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_ports[broker_id - 1]}",
