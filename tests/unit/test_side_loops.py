@@ -70,8 +70,8 @@ def test_what_nobody_foresaw_is_our_mistake_and_its_place_is_told() -> None:
     found = named(caught.value, where="a->b")
     assert isinstance(found, InternalError)
     assert re.match(
-        r"INTERNAL: a->b: ValueError: .*; a bug in heliograph, in ledger/mm2_records.py:\d+ \(_text\), "
-        r"called by ledger/mm2_records.py:\d+ \(encode\); please report",
+        r"INTERNAL: a->b: ValueError: .*; a bug in heliograph, in ledger/mm2/internal_records.py:\d+ \(_text\), "
+        r"called by ledger/mm2/internal_records.py:\d+ \(encode\); please report",
         str(found),
     )
     assert named(Unreachable("x")).code == "UNREACHABLE"
