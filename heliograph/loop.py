@@ -82,7 +82,12 @@ class Loop:
         """
         due = time.monotonic() + first_s
         while True:
-            interval = interval_s()
+            try:
+                interval = interval_s()
+            except Exception as error:  # noqa: BLE001 (a loop goes on whatever is wrong; `fail` names it)
+                self.fail(error)
+                await asyncio.sleep(self.pause_s)
+                continue
             if interval is None:
                 self.rest()
                 await asyncio.sleep(IDLE_S)
@@ -94,11 +99,15 @@ class Loop:
             due = max(due + interval, time.monotonic() + (0.0 if self.error is None else self.pause_s))
 
     async def repeat_when(self, due: Callable[[], Awaitable[object]], job: Job) -> None:
-        """Do the job whenever `due` returns. Ends by being cancelled."""
+        """Do the job whenever `due` returns, which sets the pace after a failure too. Ends by being cancelled."""
         while True:
-            await due()
+            is_due = False
             with self:
+                await due()
+                is_due = True
                 await job()
+            if not is_due:
+                await asyncio.sleep(self.pause_s)
 
     # -- one try -------------------------------------------------------------------------
 

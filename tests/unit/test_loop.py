@@ -104,6 +104,28 @@ def test_a_loop_fails_by_anything_is_counted_told_once_and_goes_on(caplog: pytes
     assert "a->b: offset syncs: works again after" in caplog.text
 
 
+@pytest.mark.parametrize("asked", ["interval", "due"])
+def test_a_loop_that_cannot_tell_when_it_is_due_is_retried_too(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "MIN_PAUSE_S", 0.001)
+    side, faults = Loop("a->b", "job"), iter([KeyError("x"), ValueError("y")])
+
+    def fail_twice() -> float:
+        for fault in faults:
+            raise fault
+        return 0.0
+
+    async def due() -> None:
+        fail_twice()
+
+    async def job() -> None:
+        raise asyncio.CancelledError
+
+    repeating = side.repeat(job, interval_s=fail_twice) if asked == "interval" else side.repeat_when(due, job)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(repeating)
+    assert side.failures == 2
+
+
 def test_a_failure_that_is_kept_keeps_no_frames_alive() -> None:
     side = Loop("a->b", "job")
     with side:
