@@ -166,7 +166,7 @@ def test_killed_keeper_takes_its_brokers_along(tmp_path: Path) -> None:
         lab.start([ClusterSpec(alias="orphan")])
         keeper_of(tmp_path).kill()
         wait_until(lambda: not processes_of(tmp_path))
-        with pytest.raises(LabError, match="keeper is gone"):
+        with pytest.raises(LabError, match="keeper has ended"):
             lab.cluster("orphan").stop_broker(1)
     with Lab(tmp_path) as lab:
         lab.start([])
