@@ -66,7 +66,7 @@ class Ledger:
     """Positions that were set, and no leader has taken up yet."""
     asked: SelectionSeen | None = None
     topic: str = ""
-    """Where it was read."""
+    """The topic that the ledger was read from."""
     end: int = 0
     last_epoch: int = -1
     """The leader epoch of the last batch that was read; -1: not known."""

@@ -410,12 +410,12 @@ async def without(call: Call, topic: str) -> Any:
     return answer
 
 
-def test_a_ledger_that_cannot_be_described_is_named() -> None:
+def test_a_ledger_that_cannot_be_described_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with a_world() as world:
             settings = world.settings("emit.checkpoints.enabled = false\n")
             flow = FlowDriver(settings.flows[0], settings, is_local=True)
-            flow.opening._ensure_internal = _nothing  # type: ignore[method-assign]
+            monkeypatch.setattr(flow.opening, "_ensure_internal", _nothing)
             world.target.control(METADATA, lambda call: without(call, LEDGER))
             try:
                 with pytest.raises(BrokerRefused, match=f'there is no topic "{LEDGER}"'):

@@ -63,7 +63,7 @@ class JsonRecord(LedgerRecord):
         """Return the record, by the elements of its key after kind and group and by its value's fields."""
 
     @classmethod
-    def parse_deleted(cls, rest: Sequence[Any]) -> Self | None:  # noqa: ARG003
+    def parse_deleted(cls, rest: Sequence[Any]) -> Self | None:  # noqa: ARG003 (kinds that keep it read it)
         """Return the record that says that one was deleted; None where a deletion means nothing."""
         return None
 

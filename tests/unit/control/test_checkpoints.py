@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -234,7 +235,7 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
 ) -> None:
     known = ledger(end=15, since_ms=7_000)
     wanted = {topic: f"a.{topic}" for topic in topics}
-    flow = SimpleNamespace(
+    flow: Any = SimpleNamespace(
         ledger=known,
         topics=SimpleNamespace(names=SimpleNamespace(plan=lambda: SimpleNamespace(wanted=wanted))),
         target=None,
@@ -255,7 +256,7 @@ def test_a_topic_that_is_not_mirrored_any_more_exposes_nothing(
 
     monkeypatch.setattr(store, "write_entries", write_entries)
     monkeypatch.setattr(store, "write_records", write_records)
-    asyncio.run(LogEndSync(flow)._forget_absent(9_500))  # type: ignore[arg-type]
+    asyncio.run(LogEndSync(flow)._forget_absent(9_500))
     assert exposure_of(known, {("t", 0): 40}) == exposed
 
 

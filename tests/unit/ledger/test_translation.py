@@ -32,7 +32,7 @@ from tests.unit.helpers.logs import ENTRY, new_records
 GROUP, LEDGER = "a-mm2", "mm2-ledger.a.internal"
 ON_SOURCE, ON_TARGET = "mm2-offset-syncs.b.internal", "mm2-offset-syncs.a.internal"
 COMMITTED, BY_LEDGER, BY_SYNCS = 57, 57, 51
-"""Of 100 copied records the group has read 57; the nearest sync is at 50, and what follows it is read again."""
+"""The group has read 57 of 100 copied records; the nearest sync is at 50, and what follows it is read again."""
 ALL_COPIED = ENTRY.moved(n=100, source_offset=100, target_offset=100, our_end=100, run_source=0, run_target=0)
 CLAIM = ProducerClaim(token="t", producer_id=5, source_cluster_id="cluster-a", target_cluster_id="cluster-b")
 SEEN = SeenGroup(
